@@ -2,7 +2,7 @@
 //! input is the number of draws.
 
 use prost::Message;
-use reverie_core::batch::Layout;
+use reverie_core::batch::BatchLayout;
 use reverie_net::convert::batch::{decode_head, encode_head};
 use reverie_net::proto;
 
@@ -14,7 +14,7 @@ pub fn check(input: &[u8]) -> bool {
     let message = encode_head(&head.outputs, &head.structure, head.num_columns, head.timestep);
     let again = decode_head(message).expect("it was just encoded");
     assert_eq!((&again.outputs, &again.structure), (&head.outputs, &head.structure));
-    let Ok(layout) = Layout::new(usize::from(*draws), &head.outputs) else { return false };
+    let Ok(layout) = BatchLayout::new(usize::from(*draws), &head.outputs) else { return false };
     let mut end = layout.info.iter().map(|range| range.end).max().unwrap_or(0);
     for (range, output) in layout.outputs.iter().zip(&head.outputs) {
         assert!(range.start >= end && range.end <= layout.size_bytes && range.len() == output.bytes());

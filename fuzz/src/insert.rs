@@ -6,12 +6,12 @@ use prost::Message;
 use reverie_core::batch::{Options, plan};
 use reverie_core::chunk::Meter;
 use reverie_core::item::Item;
-use reverie_net::items::{Decoder, Limits};
+use reverie_net::items::{Decoder, DecoderLimits};
 use reverie_net::proto;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-const LIMITS: Limits = Limits { max_chunk_bytes: 1 << 16, max_named: 64, max_held_bytes: 1 << 20 };
+const LIMITS: DecoderLimits = DecoderLimits { max_chunk_bytes: 1 << 16, max_named: 64, max_held_bytes: 1 << 20 };
 
 /// Gathers a batch of one item. False if it is refused.
 fn gather(item: &Item) -> bool {

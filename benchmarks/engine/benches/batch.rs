@@ -6,7 +6,7 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_gr
 use reverie_core::batch::{Options, Plan, Planner};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn, Span};
-use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
+use reverie_core::spec::{ColumnSpec, DType, Structure, StructureKey};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn column(path: &str, dtype: DType, shape: &[usize], at: u32, cells: Cells, sque
 }
 
 fn pattern(columns: Vec<PatternColumn>) -> Form {
-    let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
+    let entries = columns.iter().map(|column| (StructureKey::Str(column.spec.path.clone()), Structure::Leaf)).collect();
     Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false, alike: false })
 }
 

@@ -3,12 +3,12 @@
 #![allow(missing_docs)] // the functions that criterion_group! makes
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::spec::{ColumnSpec, DType, Key, Schema, Structure};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure, StructureKey};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, SharedTable, TableOptions, Tables};
@@ -27,7 +27,7 @@ fn schema() -> Arc<Schema> {
         spec("obs", DType::Float32, &[4]),
         spec("reward", DType::Float32, &[]),
     ];
-    let structure = columns.iter().map(|column| (Key::Str(column.path.clone()), Structure::Leaf)).collect();
+    let structure = columns.iter().map(|column| (StructureKey::Str(column.path.clone()), Structure::Leaf)).collect();
     Arc::new(Schema { columns, structure: Structure::Dict(structure) })
 }
 
@@ -68,7 +68,7 @@ impl Flow {
     }
 
     fn push(&mut self, priority: f64) {
-        let cells: [Cells<'_>; 5] = std::array::from_fn(|column| Cells {
+        let cells: [ColumnCells<'_>; 5] = std::array::from_fn(|column| ColumnCells {
             itemsize: self.schema.columns[column].dtype.size().unwrap(),
             bytes: &self.row[column],
         });

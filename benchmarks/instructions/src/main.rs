@@ -2,7 +2,7 @@
 //! `valgrind --tool=callgrind --toggle-collect='*counted_*' reverie-instructions WORK`
 //! Prints the number of items, by which the count is divided. `tools/instructions.py` does this for every work.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::{Options, Planner};
 use reverie_core::checkpoint::{Folder, Keep, Store};
 use reverie_core::chunk::Compression;
@@ -10,7 +10,7 @@ use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
 use reverie_core::journal::{JournalEnd, Log};
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::spec::{ColumnSpec, DType, Key, Schema, Structure};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure, StructureKey};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Inserts, Lessee, Priority, SharedTable, TableOptions, Tables};
@@ -109,7 +109,7 @@ fn schema() -> Arc<Schema> {
         dtype: *dtype,
         shape: shape.clone(),
     };
-    let entries = columns.iter().map(|(path, _, _)| (Key::Str((*path).to_owned()), Structure::Leaf)).collect();
+    let entries = columns.iter().map(|(path, _, _)| (StructureKey::Str((*path).to_owned()), Structure::Leaf)).collect();
     Arc::new(Schema { columns: columns.iter().map(spec).collect(), structure: Structure::Dict(entries) })
 }
 
@@ -132,7 +132,7 @@ impl Writer {
 
     fn rows(&mut self, count: usize) -> Vec<Item> {
         let cells = [(4, 16), (8, 8), (4, 4), (4, 16), (4, 4)]
-            .map(|(itemsize, cell)| Cells { itemsize, bytes: &self.bytes[..count * cell] });
+            .map(|(itemsize, cell)| ColumnCells { itemsize, bytes: &self.bytes[..count * cell] });
         self.rows.append(&self.schema, &cells, count).unwrap().into_iter().collect()
     }
 }

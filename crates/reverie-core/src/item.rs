@@ -357,7 +357,7 @@ mod tests {
         let of = |structure| Pattern { columns: Box::new([]), structure, timestep: false, alike: false }.size_bytes();
         let (text, least) = (|n: usize| "x".repeat(n), of(Structure::Leaf));
         assert!(of(Structure::List(vec![Structure::List(Vec::new()); 1000])) >= least + 1000 * size_of::<Structure>());
-        assert!(of(Structure::Dict(vec![(crate::spec::Key::Str(text(500)), Structure::Leaf)])) > least + 500);
+        assert!(of(Structure::Dict(vec![(crate::spec::StructureKey::Str(text(500)), Structure::Leaf)])) > least + 500);
         let fields = vec![(text(300), Structure::Leaf)];
         let record = Structure::Record { dataclass: true, module: text(100), name: text(200), fields };
         assert!(of(record) > least + 600);

@@ -6,7 +6,7 @@ pub mod nodes;
 mod structure;
 
 pub use dtype::DType;
-pub use structure::{Key, Structure};
+pub use structure::{Structure, StructureKey};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::sample::SampleRequest;
@@ -157,7 +157,7 @@ fn an_insert_that_waits_for_bytes_goes_on_when_a_chunk_is_packed() {
                 RowWriter::new(sink, Compression::Zstd, false)
             };
             let row = |writer: &mut RowWriter| {
-                let cells = [Cells { itemsize: 1, bytes: &[7; 4000] }];
+                let cells = [ColumnCells { itemsize: 1, bytes: &[7; 4000] }];
                 writer.append(&frames, &cells, 1).unwrap().remove(0)
             };
             let probe = tables(vec![options("probe", 10)]).0;

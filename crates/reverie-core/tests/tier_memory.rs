@@ -5,7 +5,7 @@ mod shared;
 #[path = "support/tiers.rs"]
 mod tiers;
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::checkpoint::{Folder, Keep, Store};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};
@@ -85,7 +85,7 @@ fn for_each_item(journal: bool, compression: Compression) -> (f64, u64) {
             };
             let cell = |at: usize| if at < ITEM / 2 - 8 * number as usize { (noise(at) >> 32) as u8 } else { 0 };
             let cells: Vec<u8> = (0..ITEM).map(cell).collect();
-            let item = writer.append(&schema, &[Cells { itemsize: 1, bytes: &cells }], 1).unwrap().remove(0);
+            let item = writer.append(&schema, &[ColumnCells { itemsize: 1, bytes: &cells }], 1).unwrap().remove(0);
             writer.close();
             let items: Inserts = std::iter::once((item, Priority::Value(1.0))).collect();
             let mut ticket = table.insert(items).unwrap();

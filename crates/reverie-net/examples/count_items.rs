@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
@@ -12,7 +12,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_net::bulk::BulkOut;
-use reverie_net::items::{Decoder, Encoder, Limits, Pushed};
+use reverie_net::items::{Decoder, DecoderLimits, Encoder, Pushed};
 use reverie_net::proto;
 use std::error::Error;
 use std::sync::Arc;
@@ -71,9 +71,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut writer = RowWriter::new(sink, Compression::None, false);
     let bytes = vec![1_u8; 400 * rows];
     let sizes = [184, 24, 4, 4, 184];
-    let columns = sizes.map(|size| Cells { itemsize: 4, bytes: &bytes[..size * rows] });
+    let columns = sizes.map(|size| ColumnCells { itemsize: 4, bytes: &bytes[..size * rows] });
     let mut encoder = Encoder::default();
-    let mut decoder = Decoder::new(Arc::new(Meter::new()), Limits::default(), Arc::default());
+    let mut decoder = Decoder::new(Arc::new(Meter::new()), DecoderLimits::default(), Arc::default());
     let (mut waiting, mut buffer, mut arrived) = (Vec::new(), Vec::new(), 0);
     for id in 1..=requests {
         let items = writer.append(&schema, &columns, rows)?;

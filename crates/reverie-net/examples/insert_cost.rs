@@ -2,7 +2,7 @@
 //! its own, to a sink that drops them or to a server in this process, and prints the processor time of the writing thread
 //! and of all others, in nanoseconds per item. Under callgrind: `--separate-threads=yes`.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
@@ -12,7 +12,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Keys, Priority, TableOptions, Tables, Ticket};
 use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use rustix::thread::ClockId;
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
             let address = server.address().to_string();
             let patience = Duration::from_secs(5);
             let grace = Duration::from_millis(50);
-            let client = Remote::new(Options {
+            let client = Remote::new(EndpointOptions {
                 address,
                 transport,
                 token: None,
@@ -113,7 +113,7 @@ fn write(sink: &Arc<dyn Sink>, items: usize, bytes: usize) -> Result<()> {
     let cell = vec![7; bytes];
     let mut waiting: VecDeque<Ticket<Keys>> = VecDeque::new();
     for _ in 0..items {
-        let cells = Cells { itemsize: 1, bytes: &cell };
+        let cells = ColumnCells { itemsize: 1, bytes: &cell };
         let item = writer.append(&schema, &[cells], 1)?.remove(0);
         waiting.push_back(sink.insert("replay", Inserts::from_iter([(item, Priority::Value(1.0))]))?);
         while waiting.len() > IN_FLIGHT {
@@ -158,8 +158,8 @@ fn table() -> TableOptions {
     }
 }
 
-fn server_options(local: bool) -> server::Options {
-    server::Options {
+fn server_options(local: bool) -> server::ServerOptions {
+    server::ServerOptions {
         address: ([127, 0, 0, 1], 0).into(),
         token: None,
         tls: None,

@@ -3,7 +3,7 @@
 //!
 //! Wall times mean something only on an idle machine; processor times also on a busy one.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
@@ -12,7 +12,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f64) -> Result<(), Box<dyn Error>> {
     let patience = Duration::from_secs(10);
     let (address, grace) = (address.to_owned(), Duration::from_millis(50));
-    let client = Remote::new(Options {
+    let client = Remote::new(EndpointOptions {
         address,
         transport,
         token: None,
@@ -165,11 +165,11 @@ fn serve(size: usize) -> Result<(), Box<dyn Error>> {
     let (mut writer, mut bytes) = (RowWriter::new(Arc::clone(&sink), Compression::None, false), vec![0u8; size]);
     for number in 0..items {
         bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
-        let item = writer.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1)?.remove(0);
+        let item = writer.append(&schema, &[ColumnCells { itemsize: 1, bytes: &bytes }], 1)?.remove(0);
         let mut ticket = sink.insert("replay", Inserts::from_iter([(item, Priority::Value(1.0))]))?;
         ticket.poll().ok_or("an insert waits")??;
     }
-    let options = server::Options {
+    let options = server::ServerOptions {
         address: "127.0.0.1:0".parse()?,
         token: None,
         tls: None,

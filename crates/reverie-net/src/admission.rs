@@ -45,27 +45,27 @@ pub struct Admission {
 struct Present {
     clients: usize,
     /// Newcomers that have not shown a token.
-    strangers: Group,
+    strangers: NewcomerGroup,
     /// Newcomers that were let through and have no place yet: strangers do not end them.
-    known: Group,
+    known: NewcomerGroup,
     next: u64,
 }
 
 /// Newcomers by host and number, the oldest first.
 #[derive(Debug, Default)]
-struct Group {
-    hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<Ending>>>,
+struct NewcomerGroup {
+    hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<NewcomerEnding>>>,
     len: usize,
 }
 
 /// The reason why a newcomer is to end.
 #[derive(Debug, Default)]
-struct Ending {
+struct NewcomerEnding {
     why: OnceLock<&'static str>,
     is_set: Notify,
 }
 
-impl Ending {
+impl NewcomerEnding {
     fn set(&self, why: &'static str) {
         // The first reason counts.
         let _ = self.why.set(why);
@@ -73,8 +73,8 @@ impl Ending {
     }
 }
 
-impl Group {
-    fn add(&mut self, host: &Arc<str>, number: u64, ending: Arc<Ending>, most: usize) {
+impl NewcomerGroup {
+    fn add(&mut self, host: &Arc<str>, number: u64, ending: Arc<NewcomerEnding>, most: usize) {
         self.hosts.entry(Arc::clone(host)).or_default().insert(number, ending);
         self.len += 1;
         while self.len > most.max(1) {
@@ -91,7 +91,7 @@ impl Group {
         Some((Arc::clone(host), *newcomers.first_key_value()?.0))
     }
 
-    fn remove(&mut self, host: &Arc<str>, number: u64) -> Option<Arc<Ending>> {
+    fn remove(&mut self, host: &Arc<str>, number: u64) -> Option<Arc<NewcomerEnding>> {
         let newcomers = self.hosts.get_mut(host)?;
         let removed = newcomers.remove(&number)?;
         self.len -= 1;
@@ -130,7 +130,7 @@ impl Admission {
     /// Adds a connection of the peer `host:port` or of a process. Hold the newcomer while the connection lasts.
     pub(crate) fn arrive(self: &Arc<Self>, via: Via, peer: &str) -> Arc<Newcomer> {
         let host = Arc::from(peer.rsplit_once(':').map_or(peer, |(host, _)| host));
-        let ending = Arc::<Ending>::default();
+        let ending = Arc::<NewcomerEnding>::default();
         let mut present = self.present(via);
         let number = present.next;
         present.next += 1;
@@ -175,7 +175,7 @@ pub struct Newcomer {
     via: Via,
     host: Arc<str>,
     number: u64,
-    ending: Arc<Ending>,
+    ending: Arc<NewcomerEnding>,
     admitted: AtomicBool,
     /// The reader that waits to read more than a newcomer may send.
     reader: AtomicWaker,

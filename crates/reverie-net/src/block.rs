@@ -9,34 +9,34 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The memory of a batch: from this process's pool, or a slot lent by the server. Returned when dropped.
-pub struct Block(Place);
+pub struct Block(BlockPlace);
 
-enum Place {
-    Pooled { memory: Vec<u8>, start: AtomicPtr<u8>, offset: usize, len: usize, pool: Arc<Pool> },
+enum BlockPlace {
+    Pooled { memory: Vec<u8>, start: AtomicPtr<u8>, offset: usize, len: usize, pool: Arc<MemoryPool> },
     Lent(Box<dyn batch::Block>),
 }
 
 impl Block {
     /// A block in memory that another owner lent: it is returned when it is dropped.
     pub fn lent(lent: Box<dyn batch::Block>) -> Self {
-        Self(Place::Lent(lent))
+        Self(BlockPlace::Lent(lent))
     }
 
     /// The bytes, while the block is not shared; `None` for a slot, which the server fills.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Place::Pooled { memory, start, offset, len, .. } => {
+            BlockPlace::Pooled { memory, start, offset, len, .. } => {
                 // The pointer that others write through later must be created last.
                 *start = AtomicPtr::new(memory[*offset..].as_mut_ptr());
                 Some(&mut memory[*offset..*offset + *len])
             }
-            Place::Lent(_) => None,
+            BlockPlace::Lent(_) => None,
         }
     }
 
     /// Creates the pointer again after the last use of [`Block::bytes_mut`], before the block is shared.
     pub(crate) fn settle(mut self) -> Arc<Self> {
-        if let Place::Pooled { memory, start, offset, .. } = &mut self.0 {
+        if let BlockPlace::Pooled { memory, start, offset, .. } = &mut self.0 {
             *start = AtomicPtr::new(memory[*offset..].as_mut_ptr());
         }
         Arc::new(self)
@@ -46,45 +46,45 @@ impl Block {
 impl batch::Block for Block {
     fn as_ptr(&self) -> *mut u8 {
         match &self.0 {
-            Place::Pooled { start, .. } => start.load(Ordering::Relaxed),
-            Place::Lent(lent) => lent.as_ptr(),
+            BlockPlace::Pooled { start, .. } => start.load(Ordering::Relaxed),
+            BlockPlace::Lent(lent) => lent.as_ptr(),
         }
     }
 
     fn len(&self) -> usize {
         match &self.0 {
-            Place::Pooled { len, .. } => *len,
-            Place::Lent(lent) => lent.len(),
+            BlockPlace::Pooled { len, .. } => *len,
+            BlockPlace::Lent(lent) => lent.len(),
         }
     }
 
     fn copy_to(&self, start: usize, to: &mut [MaybeUninit<u8>]) {
         match &self.0 {
-            Place::Pooled { memory, offset, len, .. } => {
+            BlockPlace::Pooled { memory, offset, len, .. } => {
                 fill(to, &memory[*offset..*offset + *len][start..start + to.len()]);
             }
-            Place::Lent(lent) => lent.copy_to(start, to),
+            BlockPlace::Lent(lent) => lent.copy_to(start, to),
         }
     }
 
     fn copied(&self, range: Range<usize>) -> Vec<u8> {
         match &self.0 {
-            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len][range].to_vec(),
-            Place::Lent(lent) => lent.copied(range),
+            BlockPlace::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len][range].to_vec(),
+            BlockPlace::Lent(lent) => lent.copied(range),
         }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Place::Pooled { memory, pool, .. } = &mut self.0 {
+        if let BlockPlace::Pooled { memory, pool, .. } = &mut self.0 {
             pool.give(std::mem::take(memory));
         }
     }
 }
 
 /// Warm memory: touching fresh pages takes many times as long as a copy.
-pub(crate) struct Pool {
+pub(crate) struct MemoryPool {
     /// Guards the list only.
     free: Mutex<Free>,
     max_bytes: usize,
@@ -102,7 +102,7 @@ fn rounded(len: usize) -> usize {
     len.next_multiple_of(step)
 }
 
-impl Pool {
+impl MemoryPool {
     /// A pool that keeps at most `max_bytes` of unused memory.
     pub(crate) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Self { free: Mutex::default(), max_bytes })
@@ -129,7 +129,7 @@ impl Pool {
         };
         let offset = memory.as_ptr().align_offset(ALIGN);
         let start = AtomicPtr::new(memory[offset..].as_mut_ptr());
-        Ok(Block(Place::Pooled { memory, start, offset, len, pool: Arc::clone(self) }))
+        Ok(Block(BlockPlace::Pooled { memory, start, offset, len, pool: Arc::clone(self) }))
     }
 
     fn give(&self, memory: Vec<u8>) {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_block_begins_where_arrays_may_and_has_the_size_that_was_asked_for() {
-        let pool = Pool::new(1 << 20);
+        let pool = MemoryPool::new(1 << 20);
         for len in [0, 1, 63, 64, 65, 4096, 100_000] {
             let mut block = pool.take(len).unwrap();
             assert_eq!((block.as_ptr() as usize % ALIGN, block.len()), (0, len));
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_only_after_its_last_holder_let_go() {
-        let pool = Pool::new(1 << 20);
+        let pool = MemoryPool::new(1 << 20);
         let first = pool.take(10_000).unwrap().settle();
         let shared = Arc::clone(&first);
         let start = first.as_ptr();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_no_more_than_its_bytes_and_no_huge_block() {
-        let pool = Pool::new(100_000);
+        let pool = MemoryPool::new(100_000);
         let blocks: Vec<_> = (0..20).map(|_| pool.take(20_000).unwrap()).collect();
         drop(blocks);
         assert!((60_000..=100_000).contains(&pool.free_bytes()), "{}", pool.free_bytes());
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_block_that_fits_no_memory_is_an_error() {
-        let pool = Pool::new(0);
+        let pool = MemoryPool::new(0);
         assert!(matches!(pool.take(usize::MAX - 3), Err(Error::OutOfMemory { .. })));
         assert!(matches!(pool.take(usize::MAX / 8), Err(Error::OutOfMemory { .. })));
     }

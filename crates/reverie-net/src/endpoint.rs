@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Options of a connection to a server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EndpointOptions {
     /// `host:port`.
     pub address: String,
     /// The transport.
@@ -12,7 +12,7 @@ pub struct Options {
     /// The token, which a server requires off loopback.
     pub token: Option<String>,
     /// `None` for plain text.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
     /// How long making a connection may take, and how long a lost one is retried before requests fail.
     pub patience: Duration,
     /// How much longer than its timeout a request may take while its answer is in flight: more than a round trip.
@@ -21,7 +21,7 @@ pub struct Options {
     pub max_kept_bytes: u64,
 }
 
-/// The default of [`Options::max_kept_bytes`].
+/// The default of [`EndpointOptions::max_kept_bytes`].
 pub const KEPT_BYTES: u64 = 32 << 20;
 
 /// The transport.
@@ -37,7 +37,7 @@ pub enum Transport {
 
 /// TLS options: trusted authorities, and the client's certificate. PEM.
 #[derive(Clone, Debug, Default)]
-pub struct Tls {
+pub struct ClientTls {
     /// Certificates of the authorities that may sign the server's; `None` for those of the system.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate chain and key, if the server requires one.

@@ -28,7 +28,7 @@ impl Incoming for proto::ServerMessage {}
 
 /// Decodes the message in these bytes. Stops where its head becomes too large, before more memory is taken.
 pub fn decode<M: Incoming>(bytes: impl Buf) -> Result<M, String> {
-    let mut head = Head { bytes, left: M::MAX_HEAD_BYTES, is_exceeded: false };
+    let mut head = HeadBytes { bytes, left: M::MAX_HEAD_BYTES, is_exceeded: false };
     let message = M::decode(&mut head);
     if head.is_exceeded {
         let most = M::MAX_HEAD_BYTES;
@@ -40,7 +40,7 @@ pub fn decode<M: Incoming>(bytes: impl Buf) -> Result<M, String> {
 }
 
 /// The bytes of a message for its decoder, which copies bytes fields and advances over all else.
-struct Head<B> {
+struct HeadBytes<B> {
     bytes: B,
     /// The bytes left of the largest head.
     left: usize,
@@ -48,7 +48,7 @@ struct Head<B> {
     is_exceeded: bool,
 }
 
-impl<B: Buf> Buf for Head<B> {
+impl<B: Buf> Buf for HeadBytes<B> {
     #[inline]
     fn remaining(&self) -> usize {
         if self.is_exceeded { 0 } else { self.bytes.remaining() }

@@ -2,10 +2,10 @@
 
 use crate::grpc::server::Front;
 use crate::local::Listener;
-use crate::open_files::{Room, make_room};
+use crate::open_files::{ConnectionCapacity, make_room};
 use crate::own_stream::OwnStream;
 use crate::server::spans::Spans;
-use crate::server::{Limits, Options, Shared};
+use crate::server::{Limits, ServerOptions, ServerState};
 use crate::token;
 use reverie_core::inherited::Listed;
 use reverie_core::table::Tables;
@@ -25,16 +25,16 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves the connections of a stream, each with its peer's name, on the caller's runtime.
 /// Returns when the stream and all its connections have ended. This is for a network of the caller's own: the options
-/// of [`Options`] for listening have no effect.
+/// of [`ServerOptions`] for listening have no effect.
 pub async fn serve<IO>(
     tables: Arc<Tables>,
-    options: &Options,
+    options: &ServerOptions,
     incoming: impl futures_util::Stream<Item = std::io::Result<(IO, String)>>,
 ) -> Result<()>
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let front = Front::new(Shared::new(tables, options), options.tls.as_ref())?;
+    let front = Front::new(ServerState::new(tables, options), options.tls.as_ref())?;
     front.serve(incoming).await;
     Ok(())
 }
@@ -43,7 +43,7 @@ where
 pub struct Server {
     /// Guards the runtime, which exists until the stop, and the task that ends with the last connection.
     running: Mutex<Option<(Runtime, JoinHandle<()>)>>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     address: SocketAddr,
     grace: Duration,
 }
@@ -51,7 +51,7 @@ pub struct Server {
 impl Server {
     /// Binds, and serves from threads of its own.
     /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
-    pub fn start(tables: Arc<Tables>, mut options: Options) -> Result<Self> {
+    pub fn start(tables: Arc<Tables>, mut options: ServerOptions) -> Result<Self> {
         check_safe(options.address, options.token.as_deref(), options.tls.is_some(), options.insecure)?;
         let room = fit_open_files(&mut options.limits);
         let refuse = |what: &str, error: &dyn std::fmt::Display| {
@@ -70,7 +70,7 @@ impl Server {
         let entered = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(|error| refuse("cannot listen there", &error))?;
         let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
-        let shared = Shared::new(tables, &options);
+        let shared = ServerState::new(tables, &options);
         if let Some(limit) = room.bounded_by {
             shared.admission.bounded_by_open_files(limit);
         }
@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// The state of its connections.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<ServerState> {
         &self.shared
     }
 
@@ -152,7 +152,7 @@ impl Drop for Server {
 }
 
 /// Lowers the number of connections to what the limit of open files allows, and logs it.
-fn fit_open_files(limits: &mut Limits) -> Room {
+fn fit_open_files(limits: &mut Limits) -> ConnectionCapacity {
     let room = make_room(limits.max_connections, limits.max_newcomers);
     let (wanted, most) = (limits.max_connections, room.max_connections);
     match room.bounded_by {

@@ -7,7 +7,7 @@ const UNKNOWN: u64 = 64;
 
 /// The connections that the limit of open files allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct ConnectionCapacity {
     /// Clients of each transport.
     pub(crate) max_connections: usize,
     /// Newcomers of each transport.
@@ -17,7 +17,7 @@ pub(crate) struct Room {
 }
 
 /// Raises the soft limit of open files as far as these connections need, for each transport, and the hard limit allows.
-pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> Room {
+pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> ConnectionCapacity {
     let folders = ["/proc/self/fd", "/dev/fd"];
     let found = folders.iter().find_map(|folder| std::fs::read_dir(folder).ok());
     let open = found.map_or(UNKNOWN, |files| files.count() as u64);
@@ -56,14 +56,18 @@ fn needed(open: u64, max_connections: usize, max_newcomers: usize) -> u64 {
     each.saturating_mul(2).saturating_add(open + SPARE)
 }
 
-fn room(have: u64, open: u64, max_connections: usize, max_newcomers: usize) -> Room {
+fn room(have: u64, open: u64, max_connections: usize, max_newcomers: usize) -> ConnectionCapacity {
     if needed(open, max_connections, max_newcomers) <= have {
-        return Room { max_connections, max_newcomers, bounded_by: None };
+        return ConnectionCapacity { max_connections, max_newcomers, bounded_by: None };
     }
     let each = (have.saturating_sub(open + SPARE) / 2).max(2) as usize;
     // Most of the room is for clients.
     let max_newcomers = max_newcomers.min((each / 8).max(1));
-    Room { max_connections: max_connections.min(each - max_newcomers), max_newcomers, bounded_by: Some(have) }
+    ConnectionCapacity {
+        max_connections: max_connections.min(each - max_newcomers),
+        max_newcomers,
+        bounded_by: Some(have),
+    }
 }
 
 #[cfg(test)]
@@ -72,9 +76,12 @@ mod tests {
 
     #[test]
     fn connections_stay_within_the_open_files_and_leave_some_for_the_rest() {
-        assert_eq!(room(10_000, 20, 4096, 256), Room { max_connections: 4096, max_newcomers: 256, bounded_by: None });
+        assert_eq!(
+            room(10_000, 20, 4096, 256),
+            ConnectionCapacity { max_connections: 4096, max_newcomers: 256, bounded_by: None }
+        );
         for have in [100, 256, 1024, 4096, 8000] {
-            let Room { max_connections, max_newcomers, bounded_by } = room(have, 20, 4096, 256);
+            let ConnectionCapacity { max_connections, max_newcomers, bounded_by } = room(have, 20, 4096, 256);
             assert_eq!(bounded_by, Some(have));
             assert!(needed(20, max_connections, max_newcomers) <= have, "{have}");
             assert!(max_connections >= 4 * max_newcomers && max_newcomers >= 1, "{have}");

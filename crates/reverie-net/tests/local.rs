@@ -1,6 +1,6 @@
 //! Shared memory between processes of one host: what arrives, and what is left when either is killed.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::Arrays;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
@@ -13,7 +13,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::listen::Server;
 use reverie_net::server;
 use std::fs;
@@ -52,7 +52,7 @@ fn table(name: &str, min_size: u64) -> TableOptions {
 fn serve(local: bool) -> Server {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = vec![table("replay", 1), table("never", 500)];
-    let options = server::Options {
+    let options = server::ServerOptions {
         address: "127.0.0.1:0".parse().unwrap(),
         token: None,
         tls: None,
@@ -69,7 +69,7 @@ fn serve(local: bool) -> Server {
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
     let patience = Duration::from_secs(100);
     let grace = Duration::from_millis(50);
-    let options = Options {
+    let options = EndpointOptions {
         address: address.to_owned(),
         transport,
         token: None,
@@ -98,7 +98,7 @@ impl Rows {
 
     fn insert(&mut self, value: f32) -> reverie_core::table::Ticket<reverie_core::table::Keys> {
         let bytes = value.to_ne_bytes().repeat(WIDTH);
-        let items = self.writer.append(&self.schema, &[Cells { itemsize: 4, bytes: &bytes }], 1).unwrap();
+        let items = self.writer.append(&self.schema, &[ColumnCells { itemsize: 4, bytes: &bytes }], 1).unwrap();
         let items = items.into_iter().map(|item| (item, Priority::Value(1.0)));
         self.client.insert("replay", Inserts::from_iter(items)).unwrap()
     }
@@ -417,7 +417,7 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
     let mut reason = String::new();
     // What it tells is of an attempt that was made: on a busy machine that takes time.
     for patience in [100, 1_000, 10_000, 100_000].map(Duration::from_millis) {
-        let options = Options {
+        let options = EndpointOptions {
             address: address.clone(),
             transport,
             token: None,

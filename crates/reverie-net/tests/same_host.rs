@@ -1,7 +1,7 @@
 //! Clients of the server's host: which process they trust under the server's name, and what they tell where shared
 //! memory runs short.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::replay::Replay as _;
@@ -11,7 +11,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, Transport};
 use reverie_net::listen::Server;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body as Said;
@@ -48,7 +48,7 @@ fn serve(limits: server::Limits) -> Server {
         remover_seed: 2,
         extensions: Vec::new(),
     };
-    let options = server::Options {
+    let options = server::ServerOptions {
         address: "127.0.0.1:0".parse().unwrap(),
         token: Some(TOKEN.to_owned()),
         tls: None,
@@ -63,7 +63,7 @@ fn serve(limits: server::Limits) -> Server {
 }
 
 fn client(server: &Server, transport: Transport) -> Arc<Remote> {
-    Remote::new(Options {
+    Remote::new(EndpointOptions {
         address: server.address().to_string(),
         transport,
         token: Some(TOKEN.to_owned()),
@@ -211,7 +211,7 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
 async fn insert(client: &Arc<Remote>, writer: &mut RowWriter) -> Result<()> {
     let column = ColumnSpec { path: String::new(), dtype: DType::Float32, shape: vec![20_000] };
     let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
-    let items = writer.append(&schema, &[Cells { itemsize: 4, bytes: &[0; 80_000] }], 1)?;
+    let items = writer.append(&schema, &[ColumnCells { itemsize: 4, bytes: &[0; 80_000] }], 1)?;
     let items = items.into_iter().map(|item| (item, Priority::Value(1.0)));
     client.insert("replay", Inserts::from_iter(items))?.await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! The remote client and the server, over gRPC within one process.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
@@ -12,7 +12,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::endpoint::{Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::{listen, server};
 use std::io;
@@ -81,7 +81,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
     let (connections, incoming) = mpsc::unbounded_channel();
     let served = Arc::clone(&tables);
     tokio::spawn(async move {
-        let options = server::Options {
+        let options = server::ServerOptions {
             address: "127.0.0.1:0".parse().unwrap(),
             token: None,
             tls: None,
@@ -94,7 +94,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
         };
         listen::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
     });
-    let options = Options {
+    let options = EndpointOptions {
         address: "memory:1".to_owned(),
         transport: Transport::Auto,
         token: None,
@@ -142,7 +142,7 @@ impl Rows {
     }
 
     fn inserts(&mut self, value: f64) -> Inserts {
-        let cells = Cells { itemsize: 8, bytes: &value.to_ne_bytes() };
+        let cells = ColumnCells { itemsize: 8, bytes: &value.to_ne_bytes() };
         let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
         Inserts::from_iter([(item, Priority::Value(1.0))])
     }

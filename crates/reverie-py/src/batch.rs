@@ -8,7 +8,7 @@ use crate::reading::Reading;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use reverie_core::batch::{Arrays, Output, Plan, Planner, Role};
+use reverie_core::batch::{Arrays, OutputArray, Plan, Planner, Role};
 use reverie_core::sample::{Description, Drawn, Draws};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
@@ -124,7 +124,7 @@ pub fn assemble<'py>(
     unflattener: &mut Unflattener,
     structure: &Structure,
     num_columns: usize,
-    outputs: &[Output],
+    outputs: &[OutputArray],
     mut arrays: impl Iterator<Item = Bound<'py, PyAny>>,
 ) -> PyResult<Parts<'py>> {
     let data = unflattener.unflatten(py, structure, &mut arrays.by_ref().take(num_columns))?;
@@ -165,7 +165,7 @@ pub fn made<'py>(
 }
 
 /// Memory for the arrays.
-pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>>> {
+pub fn room<'py>(py: Python<'py>, outputs: &[OutputArray]) -> PyResult<Vec<Fresh<'py>>> {
     outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape)).collect()
 }
 

@@ -7,7 +7,7 @@ use crate::count::Count;
 use crate::enter::{Waited, detached, late, quick, wait};
 use crate::live::Live;
 use crate::reach;
-use crate::reading::{Columns, Reading, WindowsArgument};
+use crate::reading::{ColumnPaths, Reading, WindowsArgument};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use reverie_core::replay::Batches;
@@ -39,7 +39,7 @@ impl Prefetch {
         client: Py<Client>,
         parts: Vec<(String, Count)>,
         ahead: Count,
-        columns: Option<Columns>,
+        columns: Option<ColumnPaths>,
         ragged: Option<&str>,
         max_samples: Option<Count>,
         without_replacement: bool,

@@ -7,7 +7,7 @@ use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
 use crate::placing::{at, place};
 use crate::reach::{Connection, Several, TlsFiles, answer, options};
-use crate::reading::{Columns, Reading, WindowsArgument};
+use crate::reading::{ColumnPaths, Reading, WindowsArgument};
 use crate::server::{Server, change, limiter};
 use crate::{drawing, figures, inserts, query, reach, updates};
 use pyo3::IntoPyObjectExt;
@@ -15,7 +15,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
-use reverie_net::sharded::{Options, Shard};
+use reverie_net::sharded::{Shard, ShardedOptions};
 use std::time::Instant;
 
 /// A client of tables in this process, over a network, or on several servers.
@@ -146,7 +146,7 @@ impl Client {
         table: &str,
         batch_size: Count,
         timeout: Option<f64>,
-        columns: Option<Columns>,
+        columns: Option<ColumnPaths>,
         ragged: Option<&str>,
         without_replacement: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -170,7 +170,7 @@ impl Client {
         batch_size: Count,
         windows: WindowsArgument,
         timeout: Option<f64>,
-        columns: Option<Columns>,
+        columns: Option<ColumnPaths>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (num_samples, windows) = (batch_size.within("batch_size", 1, MAX_SAMPLES)?, Some(windows.0));
         let request = SampleRequest { num_samples, windows, ..SampleRequest::default() };
@@ -254,7 +254,7 @@ impl Client {
         py: Python<'py>,
         table: &str,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Columns>,
+        columns: Option<ColumnPaths>,
         ragged: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -370,7 +370,7 @@ impl Client {
             ));
         }
         let limiter = limits.map(|limits| limiter(&limits)).transpose()?;
-        let options = Options { limiter, among, seed, allocate: Slab::memory };
+        let options = ShardedOptions { limiter, among, seed, allocate: Slab::memory };
         let reach = move |py: Python<'_>| {
             let shard = |(client, address): (&Py<Client>, &String)| {
                 Ok(Shard { replay: client.get().handle.reach().replay(py)?.shared(), address: address.clone() })

@@ -13,12 +13,12 @@ use reverie_core::spec::{ANY_SIZE, Structure};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The chunks and the history of a writer, which its columns read.
-pub type Steps = Arc<Mutex<StepWriter>>;
+pub type SharedWriter = Arc<Mutex<StepWriter>>;
 
 /// All steps of one column; a slice of it is a TrajectoryColumn.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct HistoryColumn {
-    steps: Steps,
+    steps: SharedWriter,
     path: String,
     /// The column's number, once it is known.
     column: OnceLock<usize>,
@@ -72,7 +72,7 @@ impl HistoryColumn {
 
 impl HistoryColumn {
     /// The history of the column at `path`.
-    pub fn new(steps: Steps, path: String) -> Self {
+    pub fn new(steps: SharedWriter, path: String) -> Self {
         Self { steps, path, column: OnceLock::new() }
     }
 
@@ -89,7 +89,7 @@ impl HistoryColumn {
 #[pyclass(frozen, module = "reverie._native")]
 pub struct TrajectoryColumn {
     /// Those of the writer.
-    pub steps: Steps,
+    pub steps: SharedWriter,
     path: String,
     /// The cells.
     pub item: ItemColumn,

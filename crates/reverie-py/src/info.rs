@@ -23,7 +23,7 @@ pub struct DrawInfo {
 const FIELDS: usize = 7;
 
 #[derive(Clone, Copy)]
-enum Field {
+enum InfoField {
     Key,
     Probability,
     Priority,
@@ -44,84 +44,85 @@ impl DrawInfo {
 
     #[getter]
     fn key(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::Key)
+        self.get(py, InfoField::Key)
     }
 
     #[setter]
     fn set_key(&self, value: Py<PyAny>) {
-        self.set(Field::Key, value);
+        self.set(InfoField::Key, value);
     }
 
     #[getter]
     fn probability(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::Probability)
+        self.get(py, InfoField::Probability)
     }
 
     #[setter]
     fn set_probability(&self, value: Py<PyAny>) {
-        self.set(Field::Probability, value);
+        self.set(InfoField::Probability, value);
     }
 
     #[getter]
     fn priority(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::Priority)
+        self.get(py, InfoField::Priority)
     }
 
     #[setter]
     fn set_priority(&self, value: Py<PyAny>) {
-        self.set(Field::Priority, value);
+        self.set(InfoField::Priority, value);
     }
 
     #[getter]
     fn table_size(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::TableSize)
+        self.get(py, InfoField::TableSize)
     }
 
     #[setter]
     fn set_table_size(&self, value: Py<PyAny>) {
-        self.set(Field::TableSize, value);
+        self.set(InfoField::TableSize, value);
     }
 
     #[getter]
     fn times_sampled(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::TimesSampled)
+        self.get(py, InfoField::TimesSampled)
     }
 
     #[setter]
     fn set_times_sampled(&self, value: Py<PyAny>) {
-        self.set(Field::TimesSampled, value);
+        self.set(InfoField::TimesSampled, value);
     }
 
     #[getter]
     fn version(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::Version)
+        self.get(py, InfoField::Version)
     }
 
     #[setter]
     fn set_version(&self, value: Py<PyAny>) {
-        self.set(Field::Version, value);
+        self.set(InfoField::Version, value);
     }
 
     #[getter]
     fn inserted_at(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.get(py, Field::InsertedAt)
+        self.get(py, InfoField::InsertedAt)
     }
 
     #[setter]
     fn set_inserted_at(&self, value: Py<PyAny>) {
-        self.set(Field::InsertedAt, value);
+        self.set(InfoField::InsertedAt, value);
     }
 
     /// `reverie.Batch.weights`; without a bound N is under the exponent.
     #[pyo3(signature = (beta, bound))]
     fn _weights<'py>(&self, py: Python<'py>, beta: f64, bound: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         // A field that Python has read or set may have been changed in place: then its value counts.
-        let as_drawn = self.draws.get().filter(|_| !self.has(Field::Probability) && !self.has(Field::TableSize));
+        let as_drawn =
+            self.draws.get().filter(|_| !self.has(InfoField::Probability) && !self.has(InfoField::TableSize));
         let weights = match as_drawn {
             Some(draws) => quick(py, || weights(&draws.probabilities, |at| draws.table_sizes[at] as f64, beta, bound)),
             None => {
-                let probability = numbers::<f64>(self.get(py, Field::Probability)?.bind(py), "probability")?;
-                let sizes = numbers::<f64>(self.get(py, Field::TableSize)?.bind(py), "table_size")?;
+                let probability = numbers::<f64>(self.get(py, InfoField::Probability)?.bind(py), "probability")?;
+                let sizes = numbers::<f64>(self.get(py, InfoField::TableSize)?.bind(py), "table_size")?;
                 let sizes = sizes.as_slice();
                 quick(py, || weights(probability.as_slice(), |at| sizes[at], beta, bound))
             }
@@ -171,16 +172,16 @@ impl DrawInfo {
         }
     }
 
-    fn has(&self, field: Field) -> bool {
+    fn has(&self, field: InfoField) -> bool {
         self.fields.lock().unwrap_or_else(PoisonError::into_inner)[field as usize].is_some()
     }
 
-    fn set(&self, field: Field, value: Py<PyAny>) {
+    fn set(&self, field: InfoField, value: Py<PyAny>) {
         let old = self.fields.lock().unwrap_or_else(PoisonError::into_inner)[field as usize].replace(value);
         drop(old);
     }
 
-    fn get(&self, py: Python<'_>, field: Field) -> PyResult<Py<PyAny>> {
+    fn get(&self, py: Python<'_>, field: InfoField) -> PyResult<Py<PyAny>> {
         let known = || self.fields.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &known()[field as usize] {
             return Ok(value.clone_ref(py));
@@ -189,13 +190,13 @@ impl DrawInfo {
             return Err(PyAttributeError::new_err("a BatchInfo whose fields were never set"));
         };
         let made = match field {
-            Field::Key => column(py, &draws.keys, |key| key.get()),
-            Field::Probability => column(py, &draws.probabilities, |p| *p),
-            Field::Priority => column(py, &draws.priorities, |p| *p),
-            Field::TableSize => column(py, &draws.table_sizes, |n| *n as i64),
-            Field::TimesSampled => column(py, &draws.times_sampled, |n| i64::from(*n)),
-            Field::Version => column(py, &draws.versions, |n| i64::from(*n)),
-            Field::InsertedAt => column(py, &draws.inserted_at, |nanos| *nanos as f64 * 1e-9),
+            InfoField::Key => column(py, &draws.keys, |key| key.get()),
+            InfoField::Probability => column(py, &draws.probabilities, |p| *p),
+            InfoField::Priority => column(py, &draws.priorities, |p| *p),
+            InfoField::TableSize => column(py, &draws.table_sizes, |n| *n as i64),
+            InfoField::TimesSampled => column(py, &draws.times_sampled, |n| i64::from(*n)),
+            InfoField::Version => column(py, &draws.versions, |n| i64::from(*n)),
+            InfoField::InsertedAt => column(py, &draws.inserted_at, |nanos| *nanos as f64 * 1e-9),
         }?;
         // Another thread may have created it meanwhile: then that one is the field.
         Ok(known()[field as usize].get_or_insert(made.unbind()).clone_ref(py))

@@ -4,35 +4,35 @@ use crate::array::{Cell, Leaf, lying, read};
 use crate::errors::signature;
 use crate::nest::Flattener;
 use pyo3::prelude::*;
-use reverie_core::append::Cells;
+use reverie_core::append::ColumnCells;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Signature};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Cells of the columns of one call.
-pub type Columns<'a> = SmallVec<[Cells<'a>; 8]>;
+pub type CallColumns<'a> = SmallVec<[ColumnCells<'a>; 8]>;
 
 /// The bytes of the leaves of one nest. The caller creates it and it is filled in place: moving it would be slow.
-pub type Given<'py> = SmallVec<[Cell<'py>; 8]>;
+pub type LeafCells<'py> = SmallVec<[Cell<'py>; 8]>;
 
 /// A nest that was read: its schema and its bytes.
 pub struct Intake<'py> {
     /// The columns and their structure.
     pub schema: Arc<Schema>,
-    cells: Given<'py>,
+    cells: LeafCells<'py>,
 }
 
 impl Intake<'_> {
     /// The cells, column by column.
-    pub fn columns(&self) -> Columns<'_> {
+    pub fn columns(&self) -> CallColumns<'_> {
         columns(&self.cells)
     }
 }
 
 /// The cells, column by column.
 #[inline]
-pub fn columns<'a>(given: &'a Given<'_>) -> Columns<'a> {
-    given.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
+pub fn columns<'a>(given: &'a LeafCells<'_>) -> CallColumns<'a> {
+    given.iter().map(|cell| ColumnCells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
 }
 
 /// Reads one nest after another; remembers the last form.
@@ -61,7 +61,7 @@ impl Reader {
         rows: Option<Option<usize>>,
         promised: Option<&Signature>,
     ) -> PyResult<Intake<'py>> {
-        let mut cells = Given::new();
+        let mut cells = LeafCells::new();
         let (schema, _) = self.read_into(&mut cells, prefix, value, rows, promised)?;
         Ok(Intake { schema, cells })
     }
@@ -70,7 +70,7 @@ impl Reader {
     #[inline]
     pub fn read_into<'py>(
         &mut self,
-        given: &mut Given<'py>,
+        given: &mut LeafCells<'py>,
         prefix: &str,
         value: &Bound<'py, PyAny>,
         rows: Option<Option<usize>>,
@@ -89,16 +89,16 @@ impl Reader {
     pub fn with_known_row<T>(
         &self,
         value: &Bound<'_, PyAny>,
-        work: impl FnOnce(&Arc<Schema>, &[Cells<'_>]) -> T,
+        work: impl FnOnce(&Arc<Schema>, &[ColumnCells<'_>]) -> T,
     ) -> Option<T> {
         let (last, schema) = self.last.as_ref()?;
         let (leaves, structure) = self.flattener.known(value)?;
         if !Arc::ptr_eq(last, structure) {
             return None;
         }
-        let mut cells = Columns::new();
+        let mut cells = CallColumns::new();
         for (leaf, spec) in leaves.iter().zip(&schema.columns) {
-            cells.push(Cells { itemsize: spec.dtype.size()?, bytes: lying(leaf, spec)? });
+            cells.push(ColumnCells { itemsize: spec.dtype.size()?, bytes: lying(leaf, spec)? });
         }
         Some(work(schema, &cells))
     }
@@ -106,7 +106,7 @@ impl Reader {
     #[inline(never)]
     fn read_any<'py>(
         &mut self,
-        given: &mut Given<'py>,
+        given: &mut LeafCells<'py>,
         prefix: &str,
         value: &Bound<'py, PyAny>,
         rows: Option<Option<usize>>,
@@ -170,7 +170,7 @@ impl Reader {
     #[inline]
     fn read_known<'py>(
         &mut self,
-        given: &mut Given<'py>,
+        given: &mut LeafCells<'py>,
         value: &Bound<'py, PyAny>,
         rows: Option<Option<usize>>,
     ) -> PyResult<Option<(Arc<Schema>, usize)>> {

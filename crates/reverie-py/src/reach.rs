@@ -12,7 +12,7 @@ use reverie_core::replay::Replay;
 use reverie_core::sample::Sampled;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{KEPT_BYTES, Options, Tls, Transport};
+use reverie_net::endpoint::{ClientTls, EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::sharded::{self, Shard, Sharded};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,7 +163,7 @@ impl From<Several> for Reach {
 
 /// A connection to a server, made when it is first used, and made again in a forked child.
 pub struct Connection {
-    options: Options,
+    options: EndpointOptions,
     /// Locked under the GIL, and never held while the GIL is released.
     session: Mutex<Live<Session>>,
 }
@@ -176,7 +176,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(py: Python<'_>, options: &Options) -> PyResult<Live<Self>> {
+    fn new(py: Python<'_>, options: &EndpointOptions) -> PyResult<Live<Self>> {
         let remote = quick(py, || Remote::new(options.clone()))?;
         Ok(Live::new(Self { remote, known: Arc::default() }, "client"))
     }
@@ -184,7 +184,7 @@ impl Session {
 
 impl Connection {
     /// Checks the options.
-    pub fn new(py: Python<'_>, options: Options) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, options: EndpointOptions) -> PyResult<Self> {
         let session = Mutex::new(Session::new(py, &options)?);
         Ok(Self { options, session })
     }
@@ -222,21 +222,21 @@ pub type Shards = Box<dyn Fn(Python<'_>) -> PyResult<Vec<Shard>> + Send + Sync>;
 /// Several servers as one replay, made again in a forked child.
 pub struct Several {
     shards: Shards,
-    options: sharded::Options,
+    options: sharded::ShardedOptions,
     /// `None` once closed. Locked under the GIL, and never held while the GIL is released.
     session: Mutex<Option<Live<Arc<Sharded>>>>,
 }
 
 impl Several {
     /// Connects to the servers, and checks that they can be one replay.
-    pub fn new(py: Python<'_>, shards: Shards, options: sharded::Options, deadline: Deadline) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, shards: Shards, options: sharded::ShardedOptions, deadline: Deadline) -> PyResult<Self> {
         let session = Mutex::new(Some(Self::session(py, &shards, &options)?));
         let several = Self { shards, options, session };
         several.known(py, deadline)?;
         Ok(several)
     }
 
-    fn session(py: Python<'_>, shards: &Shards, options: &sharded::Options) -> PyResult<Live<Arc<Sharded>>> {
+    fn session(py: Python<'_>, shards: &Shards, options: &sharded::ShardedOptions) -> PyResult<Live<Arc<Sharded>>> {
         let shards = shards(py)?;
         Ok(Live::new(quick(py, || Sharded::new(shards, options.clone()))?, "client"))
     }
@@ -314,7 +314,7 @@ pub fn why(replay: &dyn Replay, table: &str) -> String {
     }
 }
 
-/// Authorities, certificate and key, the server's name; see `reverie_net::endpoint::Tls`.
+/// Authorities, certificate and key, the server's name; see `reverie_net::endpoint::ClientTls`.
 pub type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
 
 /// Reads the options of a client over a network.
@@ -325,7 +325,7 @@ pub fn options(
     tls: Option<TlsFiles>,
     (patience, grace): (f64, f64),
     max_kept_bytes: Option<Count>,
-) -> PyResult<Options> {
+) -> PyResult<EndpointOptions> {
     let transport = match transport {
         "auto" => Transport::Auto,
         "shared-memory" => Transport::SharedMemory,
@@ -340,8 +340,8 @@ pub fn options(
     let patience = patience.ok_or_else(|| PyValueError::new_err("patience must be a positive number of seconds"))?;
     let grace = Duration::try_from_secs_f64(grace).ok().filter(|grace| !grace.is_zero());
     let grace = grace.ok_or_else(|| PyValueError::new_err("grace must be a positive number of seconds"))?;
-    let tls = tls.map(|(ca, identity, server_name)| Tls { ca, identity, server_name });
+    let tls = tls.map(|(ca, identity, server_name)| ClientTls { ca, identity, server_name });
     let kept = max_kept_bytes.map(|count| count.at_least("max_kept_bytes", 0)).transpose()?;
     let max_kept_bytes = kept.map_or(KEPT_BYTES, |kept| kept as u64);
-    Ok(Options { address, transport, token, tls, patience, grace, max_kept_bytes })
+    Ok(EndpointOptions { address, transport, token, tls, patience, grace, max_kept_bytes })
 }

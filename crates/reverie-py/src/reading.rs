@@ -19,7 +19,7 @@ pub struct Reading {
 
 impl Reading {
     /// Reads the arguments `columns=` and `ragged=`.
-    pub fn new(columns: Option<Columns>, ragged: Option<&str>) -> PyResult<Self> {
+    pub fn new(columns: Option<ColumnPaths>, ragged: Option<&str>) -> PyResult<Self> {
         let ragged = match ragged {
             None => Ragged::Refuse,
             Some("pad") => Ragged::Pad,
@@ -40,9 +40,9 @@ impl Reading {
 }
 
 /// The argument `columns=`: paths, at least one.
-pub struct Columns(Vec<String>);
+pub struct ColumnPaths(Vec<String>);
 
-impl<'py> FromPyObject<'_, 'py> for Columns {
+impl<'py> FromPyObject<'_, 'py> for ColumnPaths {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {

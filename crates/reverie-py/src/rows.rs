@@ -2,7 +2,7 @@
 
 use crate::array::{Numbers, numbers};
 use crate::enter::{QUICK_BYTES, locked};
-use crate::intake::{Given, Reader, columns};
+use crate::intake::{LeafCells, Reader, columns};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -76,7 +76,7 @@ impl Rows {
     pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize, usize)> {
         let rows = self.batched.then_some(None);
         let mut reader = self.state.try_lock().map(|mut state| std::mem::take(&mut state.reader)).unwrap_or_default();
-        let mut given = Given::new();
+        let mut given = LeafCells::new();
         let read = reader.read_into(&mut given, "", data, rows, self.signature.as_ref());
         let mut reader = Some(reader);
         let (schema, count) = read.inspect_err(|_| {

@@ -22,7 +22,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, InsertOnSample, TableOptions, Tables};
 use reverie_net::http;
 use reverie_net::listen::Server as Listening;
-use reverie_net::server::{Limits, Options, Tls};
+use reverie_net::server::{Limits, ServerOptions, ServerTls};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ pub struct Server {
     tables: Live<Arc<Tables>>,
     clock: Arc<SystemClock>,
     listening: OnceLock<Live<Listening>>,
-    http: OnceLock<Live<http::Server>>,
+    http: OnceLock<Live<http::HttpServer>>,
     /// Takes checkpoints for as long as a client has the tables; set by `_native.Checkpoints`.
     pub saver: OnceLock<Live<Arc<Saver>>>,
 }
@@ -100,13 +100,13 @@ impl Server {
             PyValueError::new_err(format!("session_timeout must be at least 0 seconds, got {session_timeout}"))
         })?;
         let max_connections = max_connections.at_least("max_connections", 1)?;
-        let tls = identity.map(|identity| Tls { identity, client_ca });
+        let tls = identity.map(|identity| ServerTls { identity, client_ca });
         let checkpoint = self.tables.get(py)?.checkpointer().cloned();
         let host = host.to_owned();
         let listening = detached(py, move || {
             let address = found_address(&host, port)?;
             let limits = Limits { max_connections, linger, ..Limits::within(memory.0, memory.1) };
-            let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint, spans };
+            let options = ServerOptions { address, token, tls, insecure, local, grace, limits, checkpoint, spans };
             Listening::start(tables, options)
         })?;
         let set = self.listening.set(Live::new(listening, "server"));
@@ -128,12 +128,12 @@ impl Server {
     ) -> PyResult<()> {
         let tables = Arc::clone(self.tables.get(py)?);
         let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
-        let tls = identity.map(|identity| Tls { identity, client_ca });
+        let tls = identity.map(|identity| ServerTls { identity, client_ca });
         let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
         let host = host.to_owned();
         let shown = detached(py, move || {
-            let options = http::Options { address: found_address(&host, port)?, token, tls, insecure };
-            http::Server::start(tables, listening, &options)
+            let options = http::HttpOptions { address: found_address(&host, port)?, token, tls, insecure };
+            http::HttpServer::start(tables, listening, &options)
         })?;
         let set = self.http.set(Live::new(shown, "server"));
         set.map_err(|_| PyValueError::new_err("this server already serves HTTP"))

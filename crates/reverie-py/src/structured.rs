@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{locked, quick, reading};
 use crate::errors::signature;
-use crate::intake::Columns;
+use crate::intake::CallColumns;
 use crate::live::Live;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
 use crate::notes::{note, step_written};
@@ -13,7 +13,9 @@ use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use reverie_core::append::{Cells, Condition, Config, Makes, Node, Quantity, Relation, Rule, StructuredWriter as Core};
+use reverie_core::append::{
+    ColumnCells, Config, ConfigNode, Makes, Quantity, Relation, Rule, StepCondition, StructuredWriter as Core,
+};
 use reverie_core::batch::{self, Options};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::{self, Item};
@@ -27,7 +29,7 @@ use std::sync::{Arc, Mutex};
 /// The table, the pattern's form, its nodes (field, first step relative to the latest, step between cells, count,
 /// squeezed), conditions (quantity, field, modulo, relation, number), and the priority: a constant, or the weight and
 /// the field of td errors.
-type Given<'py> = (
+type ConfigArguments<'py> = (
     String,
     PyRef<'py, PyStructure>,
     Vec<(usize, i32, i32, u32, bool)>,
@@ -35,12 +37,15 @@ type Given<'py> = (
     (f64, Option<usize>),
 );
 
-fn config((table, structure, nodes, conditions, (number, errors)): Given<'_>) -> PyResult<Config> {
-    let node =
-        |(field, start, step, len, squeeze)| Node { field, cells: item::Cells::Range { start, step, len }, squeeze };
+fn config((table, structure, nodes, conditions, (number, errors)): ConfigArguments<'_>) -> PyResult<Config> {
+    let node = |(field, start, step, len, squeeze)| ConfigNode {
+        field,
+        cells: item::Cells::Range { start, step, len },
+        squeeze,
+    };
     let condition = |(quantity, field, modulo, relation, number): (String, usize, Option<i64>, String, i64)| {
         let quantity = match &*quantity {
-            "is_end_episode" => return Ok(Condition::EndsEpisode),
+            "is_end_episode" => return Ok(StepCondition::EndsEpisode),
             "step_index" => Quantity::StepIndex,
             "steps_since_applied" => Quantity::StepsSinceApplied,
             "data" => Quantity::Data(field),
@@ -55,7 +60,7 @@ fn config((table, structure, nodes, conditions, (number, errors)): Given<'_>) ->
             ">=" => Relation::AtLeast,
             other => return Err(PyValueError::new_err(format!("no condition compares by {other:?}"))),
         };
-        Ok(Condition::Compare { quantity, modulo, relation, number })
+        Ok(StepCondition::Compare { quantity, modulo, relation, number })
     };
     Ok(Config {
         table,
@@ -70,16 +75,16 @@ fn config((table, structure, nodes, conditions, (number, errors)): Given<'_>) ->
 }
 
 /// Reads steps and matches them against configs.
-struct Steps {
+struct StepMatcher {
     /// The paths of a step.
     paths: Vec<String>,
     writer: Mutex<Core>,
     /// Used under the GIL only; a second thread is refused.
-    forms: Mutex<Forms>,
+    forms: Mutex<StructuredForms>,
 }
 
 #[derive(Default)]
-struct Forms {
+struct StructuredForms {
     appended: Flattener,
     /// The latest first.
     known: Vec<Form>,
@@ -99,7 +104,7 @@ struct Form {
 /// The number of remembered forms of steps; partial appends alternate between a few.
 const REMEMBERED: usize = 8;
 
-impl Steps {
+impl StepMatcher {
     fn new(
         py: Python<'_>,
         meter: Arc<Meter>,
@@ -111,13 +116,13 @@ impl Steps {
         let writer = quick(py, || Core::new(meter, compression, paths.clone(), configs))?.of_variable(variable);
         let writer = Mutex::new(writer);
         let specs = vec![None; paths.len()];
-        Ok(Self { paths, writer, forms: Mutex::new(Forms { specs, ..Forms::default() }) })
+        Ok(Self { paths, writer, forms: Mutex::new(StructuredForms { specs, ..StructuredForms::default() }) })
     }
 
     /// Appends a step, or a part of one; returns the items that it completes.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial: bool) -> PyResult<Makes> {
         let mut forms = self.forms.try_lock().map_err(|_| busy())?;
-        let Forms { appended, known, specs } = &mut *forms;
+        let StructuredForms { appended, known, specs } = &mut *forms;
         let (mut leaves, nest) = appended.flatten(data)?;
         let same = |form: &Form| Arc::ptr_eq(&form.structure, &nest.structure) || form.structure == nest.structure;
         match known.iter().position(same) {
@@ -162,8 +167,8 @@ impl Steps {
             locked(py, &self.writer, 0, |writer| writer.resolve(&fields, &columns))?;
             fields.into_iter().zip(columns).for_each(|(field, spec)| specs[field] = Some(spec));
         }
-        let cells: Columns<'_> =
-            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
+        let cells: CallColumns<'_> =
+            cells.iter().map(|cell| ColumnCells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
         let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
         locked(py, &self.writer, bytes, |writer| writer.append(&fields, &cells, partial))
     }
@@ -207,7 +212,7 @@ impl Steps {
 #[pyclass(frozen, subclass, module = "reverie._native", name = "StructuredWriter")]
 pub struct StructuredWriter {
     sending: ItemSender,
-    steps: Steps,
+    steps: StepMatcher,
     /// The table of each config.
     tables: Vec<String>,
     closed: AtomicBool,
@@ -221,7 +226,7 @@ impl StructuredWriter {
         py: Python<'_>,
         client: Py<Client>,
         paths: Vec<String>,
-        configs: Vec<Given<'_>>,
+        configs: Vec<ConfigArguments<'_>>,
         max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
         variable: Vec<(String, usize)>,
@@ -240,7 +245,7 @@ impl StructuredWriter {
         }
         let tables = configs.iter().map(|config| config.table.clone()).collect();
         let compression = compression.unwrap_or(Compression::Auto);
-        let steps = Steps::new(py, Arc::clone(sink.meter()), compression, paths, configs, variable)?;
+        let steps = StepMatcher::new(py, Arc::clone(sink.meter()), compression, paths, configs, variable)?;
         Ok(Self { sending, steps, tables, closed: AtomicBool::new(false) })
     }
 
@@ -317,7 +322,7 @@ impl StructuredWriter {
 /// The engine's side of `reverie.PatternDataset`: the items of configs as arrays, without tables.
 #[pyclass(frozen, module = "reverie._native", name = "Patterns")]
 pub struct Patterns {
-    steps: Live<Steps>,
+    steps: Live<StepMatcher>,
     /// Used under the GIL only.
     nests: Mutex<Unflattener>,
 }
@@ -325,9 +330,9 @@ pub struct Patterns {
 #[pymethods]
 impl Patterns {
     #[new]
-    fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<Given<'_>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<ConfigArguments<'_>>) -> PyResult<Self> {
         let configs = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let steps = Steps::new(py, Arc::new(Meter::default()), Compression::None, paths, configs, Vec::new())?;
+        let steps = StepMatcher::new(py, Arc::new(Meter::default()), Compression::None, paths, configs, Vec::new())?;
         Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
     }
 
@@ -356,7 +361,7 @@ impl Patterns {
         // A batch of one: the same bytes without the leading axis.
         let fresh = plan.outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..]));
         let mut fresh: Vec<Fresh<'py>> = fresh.collect::<PyResult<_>>()?;
-        let bytes = plan.outputs.iter().map(batch::Output::bytes).sum();
+        let bytes = plan.outputs.iter().map(batch::OutputArray::bytes).sum();
         let mut out: Vec<_> = fresh.iter_mut().map(Fresh::bytes).collect();
         reading(py, &items, bytes, || plan.gather(&items, &mut out))?;
         let mut nests = self.nests.try_lock().map_err(|_| busy())?;

@@ -2,11 +2,11 @@
 
 use crate::array::{Cell, Leaf, read};
 use crate::client::Client;
-use crate::column::{HistoryColumn, Steps, TrajectoryColumn};
+use crate::column::{HistoryColumn, SharedWriter, TrajectoryColumn};
 use crate::count::Count;
 use crate::enter::{locked, locked_then, quick};
 use crate::errors::{exception, raise, signature};
-use crate::intake::Columns;
+use crate::intake::CallColumns;
 use crate::nest::{Builder, Flattener, refuse_ambiguous};
 use crate::rows::priority;
 use crate::sending::ItemSender;
@@ -15,7 +15,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use reverie_core::Result;
-use reverie_core::append::{Cells, ItemColumn, StepWriter, WriterOptions};
+use reverie_core::append::{ColumnCells, ItemColumn, StepWriter, WriterOptions};
 use reverie_core::spec::{ColumnSpec, Schema, Structure};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
@@ -26,14 +26,14 @@ pub struct TrajectoryWriter {
     sending: ItemSender,
     options: WriterOptions,
     /// The chunks and the history.
-    steps: Steps,
+    steps: SharedWriter,
     /// Used under the GIL only; a second thread is refused.
-    forms: Mutex<Forms>,
+    forms: Mutex<TrajectoryForms>,
 }
 
 /// The forms of nests that the writer has seen.
 #[derive(Default)]
-struct Forms {
+struct TrajectoryForms {
     appended: Flattener,
     trajectories: Flattener,
     resolved: Vec<Resolved>,
@@ -247,7 +247,7 @@ impl TrajectoryWriter {
     ) -> PyResult<Result<T>> {
         self.sending.replay(py)?;
         let mut forms = self.open(py)?;
-        let Forms { appended, resolved, merged, history, .. } = &mut *forms;
+        let TrajectoryForms { appended, resolved, merged, history, .. } = &mut *forms;
         let (leaves, nest) = appended.flatten(data)?;
         let present: SmallVec<[bool; 8]> = leaves.iter().map(|leaf| !leaf.is_none()).collect();
         let known = resolved.iter().position(|known| {
@@ -294,8 +294,8 @@ impl TrajectoryWriter {
             cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
         }
         let columns = &resolved[0].columns[..];
-        let cells: Columns<'_> =
-            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
+        let cells: CallColumns<'_> =
+            cells.iter().map(|cell| ColumnCells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
         let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
         let append = |steps: &mut StepWriter| {
             steps.append(columns, &cells, partial_step)?;
@@ -304,7 +304,7 @@ impl TrajectoryWriter {
         locked_then(py, &self.steps, bytes, append, |steps| Ok(then(steps)))
     }
 
-    fn open(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Forms>> {
+    fn open(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, TrajectoryForms>> {
         let forms = self.forms.try_lock().map_err(|_| busy())?;
         if forms.closed {
             return Err(closed(py));

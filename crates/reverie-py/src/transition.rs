@@ -4,7 +4,7 @@ use crate::array::{Numbers, flags, numbers};
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{locked, quick};
-use crate::intake::{Columns, Intake, Reader, check_same, opened};
+use crate::intake::{CallColumns, Intake, Reader, check_same, opened};
 use crate::rows::priority as read_priority;
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
@@ -161,7 +161,7 @@ impl TransitionWriter {
         let mut columns = obs.columns();
         columns.extend(action.columns());
         columns.extend(extras.iter().flat_map(Intake::columns));
-        let final_columns: Option<Columns<'_>> = final_obs.as_ref().map(Intake::columns);
+        let final_columns: Option<CallColumns<'_>> = final_obs.as_ref().map(Intake::columns);
         let step = TransitionStep {
             columns: &columns,
             rewards: reward.as_slice(),

@@ -75,7 +75,7 @@ pub struct InFlight<T> {
 
 struct InFlightState<T> {
     /// One for each table that was ever sent to; their indices never change.
-    queues: Vec<Queue<T>>,
+    queues: Vec<TableRequests<T>>,
     /// The number of requests ever sent.
     sent: u64,
     load: Load,
@@ -84,12 +84,12 @@ struct InFlightState<T> {
 }
 
 /// Requests for one table, in the order in which they were sent.
-struct Queue<T> {
+struct TableRequests<T> {
     table: String,
-    sent: VecDeque<Sent<T>>,
+    sent: VecDeque<SentRequest<T>>,
 }
 
-struct Sent<T> {
+struct SentRequest<T> {
     ticket: Ticket<T>,
     /// Its position among all that were sent.
     order: u64,
@@ -135,10 +135,10 @@ impl<T> InFlight<T> {
         state.load.items += size.items;
         state.load.bytes += size.bytes;
         state.sent += 1;
-        let sent = Sent { ticket, order: state.sent, size };
+        let sent = SentRequest { ticket, order: state.sent, size };
         match state.queues.iter_mut().find(|queue| queue.table == table) {
             Some(queue) => queue.sent.push_back(sent),
-            None => state.queues.push(Queue { table: table.to_owned(), sent: VecDeque::from([sent]) }),
+            None => state.queues.push(TableRequests { table: table.to_owned(), sent: VecDeque::from([sent]) }),
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl<T> InFlight<T> {
     ///
     /// It is of the table whose oldest request was sent last, since other tables may hold theirs up: the first of its
     /// requests after which no more than `goal.wake_at` is left.
-    fn take_awaited(&self, goal: Goal, timeout: Duration) -> Option<(usize, Sent<T>, Duration)> {
+    fn take_awaited(&self, goal: Goal, timeout: Duration) -> Option<(usize, SentRequest<T>, Duration)> {
         let mut state = lock(&self.state);
         let (index, _) = state.waiting().max_by_key(|(_, order)| *order)?;
         let is_alone = state.waiting().nth(1).is_none();

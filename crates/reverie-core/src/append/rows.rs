@@ -1,7 +1,7 @@
 //! Steps that are single items: `insert` and `insert_batch`. Rows of one form share open chunks.
 
 use super::run::{layout, packing};
-use super::sink::{Cells, Sink, next_stream};
+use super::sink::{ColumnCells, Sink, next_stream};
 use crate::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout};
 use crate::error::{Error, Result};
 use crate::item::{self, Body, Item, Pattern, PatternColumn};
@@ -56,7 +56,12 @@ impl RowWriter {
     /// Stores `rows` rows, given column by column, and returns one item for each.
     ///
     /// If the columns do not fit the schema, nothing is stored.
-    pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
+    pub fn append(
+        &mut self,
+        schema: &Arc<Schema>,
+        columns: &[ColumnCells<'_>],
+        rows: usize,
+    ) -> Result<SmallVec<[Item; 1]>> {
         self.take_form(schema, columns, rows)?;
         self.alike += rows;
         let mut items = SmallVec::with_capacity(rows);
@@ -80,7 +85,7 @@ impl RowWriter {
     }
 
     /// As [`RowWriter::append`], for one row.
-    pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>]) -> Result<Item> {
+    pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[ColumnCells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
         self.alike += 1;
         let (form, writer) = self.writer();
@@ -121,7 +126,7 @@ impl RowWriter {
     }
 
     #[inline]
-    fn take_form(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<()> {
+    fn take_form(&mut self, schema: &Arc<Schema>, columns: &[ColumnCells<'_>], rows: usize) -> Result<()> {
         // The usual case: the columns of the last call.
         let known = self.form.as_ref().is_some_and(|form| {
             let mut forms = form.itemsizes.iter().zip(&form.widths).zip(columns);
@@ -133,7 +138,7 @@ impl RowWriter {
     }
 
     #[inline(never)]
-    fn take_other_form(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<()> {
+    fn take_other_form(&mut self, schema: &Arc<Schema>, columns: &[ColumnCells<'_>], rows: usize) -> Result<()> {
         let same = self.form.as_ref().is_some_and(|form| {
             (Arc::ptr_eq(&form.schema, schema) || form.schema == *schema)
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
@@ -173,7 +178,7 @@ fn item(chunk: Arc<Chunk>, pattern: item::Form, row: usize, stream: u32) -> Item
 }
 
 impl RowForm {
-    fn new(schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize, pattern: item::Form) -> Result<Self> {
+    fn new(schema: &Arc<Schema>, columns: &[ColumnCells<'_>], rows: usize, pattern: item::Form) -> Result<Self> {
         let itemsizes: SmallVec<[usize; 8]> = columns.iter().map(|cells| cells.itemsize).collect();
         let elements = schema.columns.iter().map(|column| column.elements());
         let widths: SmallVec<[usize; 8]> = elements.zip(&itemsizes).map(|(count, size)| count * size).collect();
@@ -196,7 +201,7 @@ impl RowForm {
     }
 }
 
-fn check(schema: &Schema, widths: &[usize], columns: &[Cells<'_>], rows: usize) -> Result<()> {
+fn check(schema: &Schema, widths: &[usize], columns: &[ColumnCells<'_>], rows: usize) -> Result<()> {
     if columns.is_empty() {
         return Err(Error::InvalidArgument("a step needs at least one array".to_owned()));
     }

@@ -1,6 +1,6 @@
 //! The chunks that one writer fills for one column group, oldest first; the last ones are open.
 
-use super::sink::Cells;
+use super::sink::ColumnCells;
 use crate::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use crate::item::Part;
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ pub(super) struct RunLink {
 ///
 /// Steps count from the writer's start; every column has one cell per step, which may hold no value; columns may lag
 /// behind one another.
-pub(super) struct Run {
+pub(super) struct ChunkRun {
     links: VecDeque<RunLink>,
     layout: Arc<Layout>,
     compression: Compression,
@@ -52,7 +52,7 @@ pub(super) struct Run {
     meter: Arc<Meter>,
 }
 
-impl Run {
+impl ChunkRun {
     pub(super) fn new(layout: Arc<Layout>, compression: Compression, meter: Arc<Meter>) -> Self {
         Self { links: VecDeque::new(), layout, compression, chooser: Chooser::new(compression), meter }
     }
@@ -92,12 +92,12 @@ impl Run {
 
     /// Writes the cell of a column at a step.
     #[inline]
-    pub(super) fn push(&mut self, step: u64, column: usize, cell: Cells<'_>) {
+    pub(super) fn push(&mut self, step: u64, column: usize, cell: ColumnCells<'_>) {
         self.writer(step).push(column, cell.bytes);
     }
 
     /// Writes the one cell of a step whose width is its own: its chunk has room for no other step.
-    pub(super) fn push_alone(&mut self, step: u64, cell: Cells<'_>) {
+    pub(super) fn push_alone(&mut self, step: u64, cell: ColumnCells<'_>) {
         if self.layout.width(0) != cell.bytes.len() {
             self.layout = layout(&[(cell.bytes.len(), cell.itemsize)], 1);
         }

@@ -37,7 +37,7 @@ pub trait Sink: Send + Sync {
 
 /// Consecutive cells of one column, contiguous.
 #[derive(Clone, Copy, Debug)]
-pub struct Cells<'a> {
+pub struct ColumnCells<'a> {
     /// Bytes of one element: the dtype's own, or the width of these `Bytes` or `Str` elements.
     pub itemsize: usize,
     /// The cells, C-contiguous, native byte order.

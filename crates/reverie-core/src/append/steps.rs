@@ -6,8 +6,8 @@ mod spans;
 pub use items::{ItemColumn, ItemForm};
 
 use super::forms::Forms;
-use super::run::{Run, chunk_length, layout};
-use super::sink::{Cells, Sink, next_episode, next_stream};
+use super::run::{ChunkRun, chunk_length, layout};
+use super::sink::{ColumnCells, Sink, next_episode, next_stream};
 use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Schema};
@@ -27,7 +27,7 @@ pub struct WriterOptions {
     pub compression: Compression,
 }
 
-struct Column {
+struct WriterColumn {
     spec: ColumnSpec,
     options: WriterOptions,
     group: usize,
@@ -36,8 +36,8 @@ struct Column {
     written: Option<u64>,
 }
 
-struct Group {
-    run: Run,
+struct ColumnGroup {
+    run: ChunkRun,
     columns: Vec<usize>,
     /// Cells without a fixed width: every chunk is one step, as wide as its value.
     variable: bool,
@@ -50,9 +50,9 @@ pub struct StepWriter {
     meter: Arc<Meter>,
     options: WriterOptions,
     configured: HashMap<String, WriterOptions>,
-    columns: Vec<Column>,
+    columns: Vec<WriterColumn>,
     by_path: HashMap<String, usize>,
-    groups: Vec<Group>,
+    groups: Vec<ColumnGroup>,
     /// The number of the open step, or of the next one.
     step: u64,
     step_open: bool,
@@ -187,8 +187,8 @@ impl StepWriter {
             let variable = spec.cell_bytes().is_none();
             let found = made.iter().find(|(other, _)| *other == options && !variable).map(|(_, group)| *group);
             let group = found.unwrap_or_else(|| {
-                let group = Group {
-                    run: Run::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(&self.meter)),
+                let group = ColumnGroup {
+                    run: ChunkRun::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(&self.meter)),
                     columns: Vec::new(),
                     variable,
                     latest: None,
@@ -203,7 +203,7 @@ impl StepWriter {
             let column = self.columns.len();
             self.groups[group].columns.push(column);
             self.by_path.insert(spec.path.clone(), column);
-            self.columns.push(Column { spec, options, group, within, written: None });
+            self.columns.push(WriterColumn { spec, options, group, within, written: None });
             column
         };
         let columns = schema.columns.iter().map(resolve).collect();
@@ -232,7 +232,7 @@ impl StepWriter {
     ///
     /// Columns that a step leaves out hold no value there. If a column has its cell already, the call fails and nothing
     /// is written.
-    pub fn append(&mut self, columns: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<()> {
+    pub fn append(&mut self, columns: &[usize], cells: &[ColumnCells<'_>], partial: bool) -> Result<()> {
         for (column, cells) in columns.iter().zip(cells) {
             let column = &self.columns[*column];
             if column.written == Some(self.step) {
@@ -323,7 +323,7 @@ impl StepWriter {
 
     /// Bytes of a column's cell; of the latest one where they differ.
     pub fn cell_bytes(&self, column: usize) -> usize {
-        let Column { spec, group, .. } = &self.columns[column];
+        let WriterColumn { spec, group, .. } = &self.columns[column];
         spec.cell_bytes().unwrap_or_else(|| self.groups[*group].latest.map_or(0, |(bytes, _)| bytes))
     }
 

@@ -14,8 +14,8 @@ mod options;
 
 pub use options::{RightEnds, TransitionOptions, TransitionStep};
 
-use super::run::{Run, chunk_length, layout};
-use super::sink::{Cells, Sink};
+use super::run::{ChunkRun, chunk_length, layout};
+use super::sink::{ColumnCells, Sink};
 use crate::error::{Error, Result};
 use crate::spec::Schema;
 use crate::table::Inserts;
@@ -72,7 +72,7 @@ impl TransitionWriter {
         let cells: Vec<_> =
             columns.fixed().map(|c| (c.cell_bytes().unwrap_or(0), c.dtype.size().unwrap_or(0))).collect();
         let shared = layout(&cells, chunk_length(cells.iter().map(|(width, _)| width).sum()));
-        let run = |layout: &Arc<_>| Run::new(Arc::clone(layout), options.compression, Arc::clone(sink.meter()));
+        let run = |layout: &Arc<_>| ChunkRun::new(Arc::clone(layout), options.compression, Arc::clone(sink.meter()));
         let alone = |column: &usize| run(&layout(&[(0, columns.specs[*column].dtype.size().unwrap_or(0))], 1));
         let env = |_| Env::new(run(&shared), columns.open.iter().map(alone).collect());
         Ok(Self { envs: (0..options.num_envs).map(env).collect(), options, columns, dropped: 0 })
@@ -100,7 +100,7 @@ impl TransitionWriter {
                 step.columns.len()
             )));
         }
-        let bytes = |cells: &[Cells<'_>]| -> Result<()> {
+        let bytes = |cells: &[ColumnCells<'_>]| -> Result<()> {
             self.columns.specs.iter().zip(cells).try_for_each(|(spec, cells)| {
                 let got = cells.bytes.len();
                 match got.is_multiple_of(n) && spec.is_variable() && spec.rows_in(got / n).is_some() {

@@ -1,6 +1,6 @@
 //! A batch that another process gathered: its arrays lie in one block of memory.
 
-use super::Output;
+use super::OutputArray;
 use crate::error::{Error, Result};
 use crate::sample::Lease;
 use crate::spec::Structure;
@@ -19,7 +19,7 @@ pub const ALIGN: usize = 64;
 
 /// The places of a batch's arrays in its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct BatchLayout {
     /// The arrays of numbers; see [`INFO_ARRAYS`].
     pub info: [Range<usize>; INFO_ARRAYS],
     /// The arrays of the outputs.
@@ -28,9 +28,9 @@ pub struct Layout {
     pub size_bytes: usize,
 }
 
-impl Layout {
+impl BatchLayout {
     /// The layout of a batch of `n` draws. `Protocol` if its size overflows.
-    pub fn new(n: usize, outputs: &[Output]) -> Result<Self> {
+    pub fn new(n: usize, outputs: &[OutputArray]) -> Result<Self> {
         let overflow = || Error::Protocol(format!("a batch of {n} draws is too large for the address space"));
         let bytes = n.checked_mul(8).ok_or_else(overflow)?;
         let info_end = bytes.checked_mul(INFO_ARRAYS).ok_or_else(overflow)?;
@@ -51,7 +51,7 @@ impl Layout {
 #[derive(Debug)]
 pub struct Head {
     /// The arrays.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputArray>,
     /// The structure that the columns fill.
     pub structure: Structure,
     /// The number of outputs that are columns.
@@ -91,7 +91,7 @@ pub struct Arrays {
     /// See [`Draws::tally`](crate::sample::Draws::tally).
     pub tally: Option<Tally>,
     /// The places of the arrays in the block.
-    pub layout: Layout,
+    pub layout: BatchLayout,
     /// The memory of the arrays.
     pub block: Arc<dyn Block>,
     /// See [`Draws::lease`](crate::sample::Draws::lease).

@@ -13,7 +13,7 @@ const LINE: usize = 64;
 const LINES_AHEAD: usize = 16;
 
 /// A copy of `from` to the output `column`, `at` bytes after its start.
-pub(super) struct Copy<'a> {
+pub(super) struct CellCopy<'a> {
     pub(super) from: &'a [u8],
     pub(super) column: usize,
     pub(super) at: usize,
@@ -52,8 +52,8 @@ pub(super) fn ask_for_chunks<T: Borrow<Item>>(items: &[T], numbers: &[usize]) {
 }
 
 /// Makes the copies, in order, and prefetches the beginning of each during the one before.
-pub(super) fn run(copies: &[Copy<'_>], out: &mut [&mut [MaybeUninit<u8>]], stores: Stores) {
-    for (index, Copy { from, column, at }) in copies.iter().enumerate() {
+pub(super) fn run(copies: &[CellCopy<'_>], out: &mut [&mut [MaybeUninit<u8>]], stores: Stores) {
+    for (index, CellCopy { from, column, at }) in copies.iter().enumerate() {
         if let Some(next) = copies.get(index + 1) {
             let lines = next.from.len().div_ceil(LINE).min(LINES_AHEAD);
             (0..lines).for_each(|line| prefetch_address(next.from.as_ptr().wrapping_add(line * LINE)));

@@ -3,14 +3,14 @@
 //! Much of it is done by several threads: as many as cores to unpack, more to read, as a disk answers many reads sooner
 //! than one after another.
 
-use super::output::Bytes;
+use super::output::ArrayBytes;
 use super::output::missing;
 use super::pieces::pieces;
 use super::plan::Plan;
 use super::readers::{Readers, readers};
-use super::run::{Run, copy_cells};
+use super::run::{CellRun, copy_cells};
 use super::unpacked::Pause;
-use crate::chunk::{CellsView, Chunk, Decoder, OnDisk, SpareDecoder};
+use crate::chunk::{CellsOnDisk, CellsView, Chunk, Decoder, SpareDecoder};
 use crate::error::Result;
 use std::ops::Range;
 
@@ -28,11 +28,11 @@ pub(super) struct Deferred<'a> {
     pub(super) column: usize,
     /// The bytes of its item in the batch.
     pub(super) to: Range<usize>,
-    pub(super) run: Run,
+    pub(super) run: CellRun,
 }
 
 /// All cells of one chunk.
-struct Group<'a> {
+struct ChunkCells<'a> {
     cells: &'a [Deferred<'a>],
     /// For each column of the chunk the cells that are needed, and those between them.
     wanted: Vec<Option<Range<usize>>>,
@@ -40,11 +40,11 @@ struct Group<'a> {
     bytes: u64,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ChunkCells<'a> {
     fn new(cells: &'a [Deferred<'a>]) -> Self {
         let chunk = cells[0].chunk;
         let mut wanted: Vec<Option<Range<usize>>> = vec![None; chunk.layout().num_columns()];
-        for Run { source, first, n, .. } in cells.iter().map(|cells| cells.run) {
+        for CellRun { source, first, n, .. } in cells.iter().map(|cells| cells.run) {
             // A column that the chunk does not have is refused when it is copied.
             let Some(wanted) = wanted.get_mut(source) else { continue };
             let (start, end) = wanted.as_ref().map_or((first, first + n), |known| (known.start, known.end));
@@ -65,13 +65,13 @@ impl Plan {
     pub(super) fn gather_deferred(
         &self,
         mut deferred: Vec<Deferred<'_>>,
-        out: &mut [&mut Bytes],
+        out: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         self.read_directly(&mut deferred, out, pause)?;
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
         let groups = deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk));
-        let mut groups: Vec<_> = groups.map(Group::new).collect();
+        let mut groups: Vec<_> = groups.map(ChunkCells::new).collect();
         let bytes: u64 = groups.iter().map(|group| group.bytes).sum();
         let on_disk = bytes > 0 && groups.iter().any(|group| group.cells[0].chunk.is_on_disk());
         if let Some(readers) = readers(bytes, on_disk).filter(|_| groups.len() > 1) {
@@ -96,8 +96,13 @@ impl Plan {
     }
 
     /// Reads the cells on the disk that fill a piece of the batch as they are, and takes them off the list.
-    fn read_directly(&self, deferred: &mut Vec<Deferred<'_>>, out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
-        let mut reads: Vec<(usize, Range<usize>, OnDisk)> = Vec::new();
+    fn read_directly(
+        &self,
+        deferred: &mut Vec<Deferred<'_>>,
+        out: &mut [&mut ArrayBytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        let mut reads: Vec<(usize, Range<usize>, CellsOnDisk)> = Vec::new();
         deferred.retain(|cells| match self.direct(cells) {
             Some((to, on_disk)) => {
                 reads.push((cells.column, to, on_disk));
@@ -114,7 +119,8 @@ impl Plan {
         let places = pieces(places.collect(), out);
         let mut pieces: Vec<_> = reads.into_iter().map(|(.., on_disk)| on_disk).zip(places).collect();
         pieces.sort_unstable_by_key(|(on_disk, _)| on_disk.order());
-        let read = |pieces: &mut [(OnDisk, &mut Bytes)]| pieces.iter_mut().try_for_each(|(from, to)| from.read(to));
+        let read =
+            |pieces: &mut [(CellsOnDisk, &mut ArrayBytes)]| pieces.iter_mut().try_for_each(|(from, to)| from.read(to));
         match readers(bytes, true).filter(|_| pieces.len() > 1) {
             None => read(&mut pieces),
             Some(readers) => readers.each_share(&mut pieces, SHARES, || (), |(), pieces| read(pieces)),
@@ -122,7 +128,7 @@ impl Plan {
     }
 
     /// The places of cells on the disk and in the batch, if one is a copy of the other.
-    fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, OnDisk)> {
+    fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, CellsOnDisk)> {
         let (column, run) = (&self.columns[cells.column], &cells.run);
         let from = column
             .is_copied(cells.chunk, run.source)
@@ -134,9 +140,9 @@ impl Plan {
     fn fill_by_several(
         &self,
         readers: &Readers,
-        groups: Vec<Group<'_>>,
+        groups: Vec<ChunkCells<'_>>,
         deferred: &[Deferred<'_>],
-        out: &mut [&mut Bytes],
+        out: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         let place = |cells: &Deferred<'_>| (cells.column, self.columns[cells.column].place(&cells.run, &cells.to));
@@ -149,7 +155,7 @@ impl Plan {
             tasks.push((group, places));
         }
         tasks.sort_by_cached_key(|(group, _)| group.cells[0].chunk.place_on_disk());
-        let fill = |decoder: &mut SpareDecoder, tasks: &mut [(Group<'_>, &mut [&mut Bytes])]| {
+        let fill = |decoder: &mut SpareDecoder, tasks: &mut [(ChunkCells<'_>, &mut [&mut ArrayBytes])]| {
             for (group, places) in tasks {
                 let view = group.read(decoder)?;
                 for (cells, to) in group.cells.iter().zip(places.iter_mut()) {
@@ -172,8 +178,8 @@ impl Plan {
     fn spread_by_several(
         &self,
         readers: &Readers,
-        mut groups: &[Group<'_>],
-        out: &mut [&mut Bytes],
+        mut groups: &[ChunkCells<'_>],
+        out: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         let mut decoders: Vec<SpareDecoder> = Vec::new();
@@ -202,7 +208,7 @@ impl Plan {
         Ok(())
     }
 
-    fn copy_cells(&self, cells: &[Deferred<'_>], view: &CellsView<'_>, out: &mut [&mut Bytes]) -> Result<()> {
+    fn copy_cells(&self, cells: &[Deferred<'_>], view: &CellsView<'_>, out: &mut [&mut ArrayBytes]) -> Result<()> {
         for Deferred { chunk, column: index, to, run } in cells {
             let to = &mut out[*index][to.clone()];
             self.columns[*index].copy(view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;

@@ -1,14 +1,14 @@
 //! Fills a plan's arrays.
 
-use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
+use super::copies::{self, CellCopy, ask_for_bodies, ask_for_chunks};
 use super::deferred::Deferred;
-use super::output::Bytes;
+use super::output::ArrayBytes;
 use super::output::Role;
 use super::output::missing;
-use super::plan::{Column, Kind, Plan};
-use super::run::Run;
+use super::plan::{Column, OutputKind, Plan};
+use super::run::CellRun;
 use super::unpacked::Pause;
-use crate::chunk::slab::{Rows, fill};
+use crate::chunk::slab::{SlabRows, fill};
 use crate::chunk::{Chunk, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, PatternColumn};
@@ -41,12 +41,12 @@ impl Plan {
     /// Fills every byte of every output. Takes no lock while it copies or unpacks.
     ///
     /// `items` are those that the plan was made for; `out` has one slice per output, each
-    /// [`Output::bytes`](super::output::Output::bytes) long.
+    /// [`OutputArray::bytes`](super::output::OutputArray::bytes) long.
     ///
     /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of their
     /// dtype, which no table accepts. `Damaged`: a packed chunk that does not unpack. After an error the outputs may be
     /// partly filled.
-    pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
+    pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut ArrayBytes]) -> Result<()> {
         self.gather_with(items, out, &mut |_| Ok(()))
     }
 
@@ -54,7 +54,7 @@ impl Plan {
     pub(super) fn gather_with<T: Borrow<Item>>(
         &self,
         items: &[T],
-        out: &mut [&mut Bytes],
+        out: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         self.check_sizes(items.len(), out)?;
@@ -69,7 +69,7 @@ impl Plan {
     pub(super) fn gather_columns<T: Borrow<Item>>(
         &self,
         items: &[T],
-        columns: &mut [&mut Bytes],
+        columns: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         let stores = Stores::of_batch(columns.iter().map(|column| column.len()).sum());
@@ -80,7 +80,7 @@ impl Plan {
         &self,
         stores: Stores,
         items: &[T],
-        columns: &mut [&mut Bytes],
+        columns: &mut [&mut ArrayBytes],
         pause: Pause<'_>,
     ) -> Result<()> {
         ask_for_bodies(items);
@@ -96,14 +96,14 @@ impl Plan {
         self.gather_any(items, &left, columns, stores, pause)
     }
 
-    pub(super) fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
+    pub(super) fn check_sizes(&self, items: usize, out: &[&mut ArrayBytes]) -> Result<()> {
         let fits = items == self.batch
             && out.len() == self.outputs.len()
             && self.outputs.iter().zip(out).all(|(output, out)| output.bytes() == out.len());
         if fits {
             return Ok(());
         }
-        let want = self.outputs.iter().map(super::output::Output::bytes).collect::<Vec<_>>();
+        let want = self.outputs.iter().map(super::output::OutputArray::bytes).collect::<Vec<_>>();
         let got = out.iter().map(|out| out.len()).collect::<Vec<_>>();
         Err(Error::InvalidArgument(format!(
             "gather: {items} items into arrays of {got:?} bytes; the plan is for {} into {want:?}",
@@ -118,7 +118,7 @@ impl Plan {
         &self,
         items: &[T],
         numbers: impl ExactSizeIterator<Item = usize> + Clone,
-        out: &mut [&mut Bytes],
+        out: &mut [&mut ArrayBytes],
         stores: Stores,
     ) -> Vec<usize> {
         let candidates = numbers.clone().map(|number| items[number].borrow()).filter_map(|item: &Item| {
@@ -133,9 +133,9 @@ impl Plan {
         let first = runs.iter().map(|run| run.start).min().unwrap_or(0);
         let end = runs.iter().map(|run| run.start + run.n as i64).max().unwrap_or(0);
         let ahead = lines(layout, &runs);
-        let (mut rows, mut left) = (Rows::new(layout, first..end, numbers.len()), Vec::new());
+        let (mut rows, mut left) = (SlabRows::new(layout, first..end, numbers.len()), Vec::new());
         let mut asked = 0;
-        let ask = |rows: &Rows<'_>, some: Range<usize>| {
+        let ask = |rows: &SlabRows<'_>, some: Range<usize>| {
             ahead.iter().for_each(|(column, relative)| rows.prefetch(some.clone(), *column, *relative));
         };
         for number in numbers {
@@ -162,9 +162,9 @@ impl Plan {
             let Cells::Range { start, step, len } = &source.cells else { return None };
             let (at, n) = (source.column as usize, *len as usize);
             let fills = match column.kind {
-                Kind::Squeezed | Kind::Dense => n == column.steps,
-                Kind::Values => only,
-                Kind::Padded => false,
+                OutputKind::Squeezed | OutputKind::Dense => n == column.steps,
+                OutputKind::Values => only,
+                OutputKind::Padded => false,
             };
             let plain = column.sizes.is_none() && column.outer == 1 && (*step == 1 || n == 1) && source.part == 0;
             let fits = at < layout.num_columns() && layout.width(at) == column.cell_bytes();
@@ -178,7 +178,7 @@ impl Plan {
         &self,
         items: &[T],
         left: &[usize],
-        out: &mut [&mut Bytes],
+        out: &mut [&mut ArrayBytes],
         stores: Stores,
         pause: Pause<'_>,
     ) -> Result<()> {
@@ -191,9 +191,9 @@ impl Plan {
                 let source = self.source(item, number, column)?;
                 if let Some(sizes) = &column.sizes {
                     column.each_cell(sizes, (number, item), source, out, |chunk, first, to| {
-                        let run = Run { source: source.column as usize, first, n: 1, at: 0 };
+                        let run = CellRun { source: source.column as usize, first, n: 1, at: 0 };
                         match chunk.plain().and_then(|slab| slab.run(run.source, first, 1)) {
-                            Some(from) => copies.push(Copy { from, column: index, at: to.start }),
+                            Some(from) => copies.push(CellCopy { from, column: index, at: to.start }),
                             None => deferred.push(Deferred { chunk, column: index, to, run }),
                         }
                     })?;
@@ -207,7 +207,7 @@ impl Plan {
                         return Ok(());
                     };
                     if let Some(from) = column.whole(slab, run) {
-                        copies.push(Copy { from, column: index, at: place.start + run.at * column.cell_bytes() });
+                        copies.push(CellCopy { from, column: index, at: place.start + run.at * column.cell_bytes() });
                         return Ok(());
                     }
                     let to = &mut out[place.clone()];
@@ -227,14 +227,14 @@ impl Plan {
                 _ if column.sizes.is_some() => {
                     column.sizes.as_ref().is_some_and(|sizes| source.cells.len() == sizes.cells_of(number))
                 }
-                Kind::Padded => source.cells.len() <= column.steps,
-                Kind::Values => source.cells.len() == column.starts[number + 1] - column.starts[number],
-                Kind::Squeezed | Kind::Dense => source.cells.len() == column.steps,
+                OutputKind::Padded => source.cells.len() <= column.steps,
+                OutputKind::Values => source.cells.len() == column.starts[number + 1] - column.starts[number],
+                OutputKind::Squeezed | OutputKind::Dense => source.cells.len() == column.steps,
             })
             .ok_or_else(|| Error::InvalidArgument("gather: the items are not those of the plan".to_owned()))
     }
 
-    fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut Bytes) {
+    fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut ArrayBytes) {
         let column = &self.columns[self.counted[index]];
         if let Some(sizes) = &column.sizes {
             return sizes.write_counts(out);
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::chunk::{Chooser, ChunkWriter, Compression, Meter};
     use crate::item::Pattern;
-    use crate::spec::{ColumnSpec, DType, Key, Structure};
+    use crate::spec::{ColumnSpec, DType, Structure, StructureKey};
     use std::mem::MaybeUninit;
 
     /// Bytes of a cell: no multiple of a line, and enough of them to be stored past the cache.
@@ -320,7 +320,7 @@ mod tests {
             stack_axis: 0,
         };
         let columns = vec![column("wide", DType::UInt8, &[WIDE], 0), column("number", DType::Int64, &[], 1)];
-        let entries = columns.iter().map(|one| (Key::Str(one.spec.path.clone()), Structure::Leaf)).collect();
+        let entries = columns.iter().map(|one| (StructureKey::Str(one.spec.path.clone()), Structure::Leaf)).collect();
         let pattern = Form::new(Pattern {
             columns: columns.into(),
             structure: Structure::Dict(entries),

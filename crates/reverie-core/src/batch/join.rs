@@ -1,6 +1,6 @@
 //! Joins the batches of several servers: the shapes of the arrays, and the rows of each part.
 
-use super::output::{Output, Ragged, Role};
+use super::output::{OutputArray, Ragged, Role};
 use crate::chunk::fill;
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 ///
 /// They may differ in their rows, in the width of text, and, with `Pad`, in the longest item. `Ragged` if they differ
 /// in anything else.
-pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
+pub fn join(parts: &[&[OutputArray]], ragged: Ragged) -> Result<Vec<OutputArray>> {
     let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
     let mut whole = first.to_vec();
     for part in others {
@@ -48,7 +48,7 @@ fn differ(path: &str, what: &str) -> Error {
 /// Writes the rows of a part, whose bytes are given, into the whole array from row `row` on; returns the next row.
 ///
 /// The rest of shorter items and of narrower text becomes zero.
-pub fn place(out: &mut [MaybeUninit<u8>], whole: &Output, row: usize, part: &Output, bytes: &[u8]) -> usize {
+pub fn place(out: &mut [MaybeUninit<u8>], whole: &OutputArray, row: usize, part: &OutputArray, bytes: &[u8]) -> usize {
     let (rows, stride) = (part.shape[0], whole.bytes() / whole.shape[0].max(1));
     let out = &mut out[row * stride..(row + rows) * stride];
     if part.itemsize == whole.itemsize && part.shape[1..] == whole.shape[1..] {

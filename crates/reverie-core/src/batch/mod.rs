@@ -20,9 +20,9 @@ mod split;
 mod unpacked;
 mod windows;
 
-pub use arrays::{ALIGN, Arrays, Block, Head, INFO_ARRAYS, Layout};
+pub use arrays::{ALIGN, Arrays, BatchLayout, Block, Head, INFO_ARRAYS};
 pub use join::{join, place};
-pub use output::{ONE_BY_ONE, Options, Output, Ragged, Role};
+pub use output::{ONE_BY_ONE, Options, OutputArray, Ragged, Role};
 pub use plan::{Plan, plan};
 pub use planner::Planner;
 pub use split::{Lying, Split};

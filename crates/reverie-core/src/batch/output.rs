@@ -5,7 +5,7 @@ use crate::spec::DType;
 use std::mem::MaybeUninit;
 
 /// The memory of an array that is filled.
-pub(super) type Bytes = [MaybeUninit<u8>];
+pub(super) type ArrayBytes = [MaybeUninit<u8>];
 
 /// The handling of a column whose items have unequal lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub enum Role {
 
 /// One array to allocate: contiguous, in C order and native byte order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct OutputArray {
     /// The column's path; `mask` or `lengths` if it applies to all columns.
     pub path: String,
     /// The type of an element.
@@ -71,7 +71,7 @@ pub struct Output {
     pub role: Role,
 }
 
-impl Output {
+impl OutputArray {
     /// Refuses an array that is too large for memory.
     pub(super) fn check_size(&self) -> Result<()> {
         let fits = self.shape.iter().try_fold(self.itemsize, |bytes, size| bytes.checked_mul(*size));

@@ -1,6 +1,6 @@
 //! The plan of a batch: every decision and every refusal.
 
-use super::output::{Options, Output, Ragged, Role, missing};
+use super::output::{Options, OutputArray, Ragged, Role, missing};
 use super::select::select;
 use super::sizes::{Sizes, is_variable, named};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The arrays: first the columns in the structure's order, then masks or lengths.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<OutputArray>,
     /// The items' structure without the columns that are not read.
     ///
     /// A list, tuple or record that is only partly read becomes a dictionary by index or field name.
@@ -36,7 +36,7 @@ pub struct Plan {
 pub(super) struct Column {
     /// The column of the pattern.
     pub(super) source: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: OutputKind,
     /// Elements of a cell.
     pub(super) elements: usize,
     /// Bytes of an element in the batch.
@@ -52,7 +52,7 @@ pub(super) struct Column {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OutputKind {
     Squeezed,
     Dense,
     Padded,
@@ -68,7 +68,7 @@ impl Column {
     /// The byte range of an item's cells.
     pub(super) fn range(&self, item: usize) -> std::ops::Range<usize> {
         let (first, end) = match self.kind {
-            Kind::Values => (self.starts[item], self.starts[item + 1]),
+            OutputKind::Values => (self.starts[item], self.starts[item + 1]),
             _ => (item * self.steps, (item + 1) * self.steps),
         };
         first * self.cell_bytes()..end * self.cell_bytes()
@@ -232,7 +232,7 @@ fn plan_column<T: Borrow<Item>>(
     source: usize,
     patterns: &[&Pattern],
     ragged: Ragged,
-) -> Result<(Column, Output)> {
+) -> Result<(Column, OutputArray)> {
     let PatternColumn { spec, squeeze, stack_axis, .. } = &patterns[0].columns[source];
     let axis = usize::from(*stack_axis);
     let length = |pattern: &Pattern| pattern.columns[source].cells.len();
@@ -249,16 +249,16 @@ fn plan_column<T: Borrow<Item>>(
     }
     let spec = &*spec;
     let kind = match ragged {
-        _ if *squeeze => Kind::Squeezed,
-        Ragged::Values if axis == 0 => Kind::Values,
-        _ if equal => Kind::Dense,
-        Ragged::Pad => Kind::Padded,
+        _ if *squeeze => OutputKind::Squeezed,
+        Ragged::Values if axis == 0 => OutputKind::Values,
+        _ if equal => OutputKind::Dense,
+        Ragged::Pad => OutputKind::Padded,
         Ragged::Refuse | Ragged::Values | Ragged::PadCells => {
             return Err(unequal(&spec.path, patterns, source, ragged));
         }
     };
     let mut starts = Vec::new();
-    if kind == Kind::Values {
+    if kind == OutputKind::Values {
         starts.push(0);
         starts.extend(items.iter().scan(0, |end, item| {
             *end += length(&item.borrow().pattern);
@@ -268,9 +268,9 @@ fn plan_column<T: Borrow<Item>>(
     let itemsize = width_of(spec, items, source)?;
     let mut shape = spec.shape.clone();
     match kind {
-        Kind::Squeezed => shape.insert(0, items.len()),
-        Kind::Values => shape.insert(0, starts[items.len()]),
-        Kind::Dense | Kind::Padded => {
+        OutputKind::Squeezed => shape.insert(0, items.len()),
+        OutputKind::Values => shape.insert(0, starts[items.len()]),
+        OutputKind::Dense | OutputKind::Padded => {
             shape.insert(axis, longest);
             shape.insert(0, items.len());
         }
@@ -278,26 +278,26 @@ fn plan_column<T: Borrow<Item>>(
     let outer = if *squeeze { 1 } else { spec.shape[..axis].iter().product() };
     let column =
         Column { source, kind, elements: spec.elements(), itemsize, outer, steps: longest, starts, sizes: None };
-    let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
+    let output = OutputArray { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
     output.check_size()?;
     Ok((column, output))
 }
 
 /// A column whose cells differ in size: padded, or as values.
-fn plan_variable(from: &PatternColumn, source: usize, longest: usize, sizes: Sizes) -> Result<(Column, Output)> {
+fn plan_variable(from: &PatternColumn, source: usize, longest: usize, sizes: Sizes) -> Result<(Column, OutputArray)> {
     let PatternColumn { spec, squeeze, stack_axis, .. } = from;
     if *stack_axis > 0 && !squeeze {
         let reason = "cells of different sizes can be stacked at the first axis only; set stack_axis to 0".to_owned();
         return Err(Error::Ragged { path: spec.path.clone(), reason });
     }
     let (rows, kind, starts) = match (sizes.padded, *squeeze) {
-        (false, _) => (1, Kind::Values, sizes.starts()),
-        (true, true) => (sizes.largest(), Kind::Squeezed, Vec::new()),
-        (true, false) => (sizes.largest(), Kind::Padded, Vec::new()),
+        (false, _) => (1, OutputKind::Values, sizes.starts()),
+        (true, true) => (sizes.largest(), OutputKind::Squeezed, Vec::new()),
+        (true, false) => (sizes.largest(), OutputKind::Padded, Vec::new()),
     };
     let itemsize = spec.dtype.size().unwrap_or(1);
     let shape = sizes.shape(&spec.shape);
-    let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
+    let output = OutputArray { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
     output.check_size()?;
     let elements = rows * spec.shape.iter().skip(1).product::<usize>();
     let steps = if *squeeze { 1 } else { longest };
@@ -349,8 +349,8 @@ impl Plan {
         let concerns = |column: &&Column| match ragged {
             Ragged::Refuse => false,
             _ if column.sizes.is_some() => true,
-            Ragged::Pad => column.kind != Kind::Squeezed,
-            Ragged::Values => column.kind == Kind::Values,
+            Ragged::Pad => column.kind != OutputKind::Squeezed,
+            Ragged::Values => column.kind == OutputKind::Values,
             Ragged::PadCells => false,
         };
         let concerned = (0..self.num_columns).filter(|index| concerns(&&self.columns[*index])).collect::<Vec<_>>();
@@ -376,7 +376,7 @@ impl Plan {
                 (None, _) => vec![self.batch],
             };
             let path = of.map_or(name, |of| &self.outputs[of].path).to_owned();
-            self.outputs.push(Output { path, dtype, itemsize, shape, role });
+            self.outputs.push(OutputArray { path, dtype, itemsize, shape, role });
             self.counted.push(index);
         }
     }

@@ -1,7 +1,7 @@
 //! Consecutive cells of a chunk, and how they become the cells of an item in the batch.
 
-use super::output::{Bytes, missing};
-use super::plan::{Column, Kind};
+use super::output::{ArrayBytes, missing};
+use super::plan::{Column, OutputKind};
 use super::sizes::Sizes;
 use crate::chunk::slab::{Slab, fill};
 use crate::chunk::{CellsView, Chunk, Layout};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
 #[derive(Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct CellRun {
     pub(super) source: usize,
     pub(super) first: usize,
     pub(super) n: usize,
@@ -21,7 +21,11 @@ pub(super) struct Run {
 }
 
 /// Copies the cells of a run to a place of as many bytes; `None` if they are not there.
-pub(super) fn copy_cells(view: &CellsView<'_>, Run { source, first, n, .. }: Run, to: &mut Bytes) -> Option<()> {
+pub(super) fn copy_cells(
+    view: &CellsView<'_>,
+    CellRun { source, first, n, .. }: CellRun,
+    to: &mut ArrayBytes,
+) -> Option<()> {
     if let Some(cells) = view.run(source, first, n) {
         fill(to, cells);
         return Some(());
@@ -39,7 +43,7 @@ impl Column {
         &self,
         item: &'a Item,
         source: &PatternColumn,
-        mut each: impl FnMut(&'a Arc<Chunk>, Run) -> Result<()>,
+        mut each: impl FnMut(&'a Arc<Chunk>, CellRun) -> Result<()>,
     ) -> Result<()> {
         let len = source.cells.len();
         let consecutive = matches!(source.cells, Cells::Range { step: 1, .. });
@@ -57,7 +61,7 @@ impl Column {
                     end.map_or(len - at, |end| (len - at).min((end - position) as usize))
                 }
             };
-            each(chunk, Run { source: source.column as usize, first, n, at })?;
+            each(chunk, CellRun { source: source.column as usize, first, n, at })?;
             at += n;
         }
         Ok(())
@@ -71,7 +75,7 @@ impl Column {
         sizes: &Sizes,
         (number, item): (usize, &'a Item),
         source: &PatternColumn,
-        out: &mut Bytes,
+        out: &mut ArrayBytes,
         mut each: impl FnMut(&'a Arc<Chunk>, usize, Range<usize>),
     ) -> Result<()> {
         let (place, bytes) = (self.range(number), sizes.bytes_of(number));
@@ -98,8 +102,8 @@ impl Column {
     }
 
     /// Writes zeros after the last cell of an item shorter than the longest.
-    pub(super) fn zero_tail(&self, cells: usize, to: &mut Bytes) {
-        if self.kind == Kind::Padded && cells < self.steps {
+    pub(super) fn zero_tail(&self, cells: usize, to: &mut ArrayBytes) {
+        if self.kind == OutputKind::Padded && cells < self.steps {
             let first = if self.outer == 1 { cells * self.cell_bytes() } else { 0 };
             to[first..].iter_mut().for_each(|byte| {
                 byte.write(0);
@@ -109,7 +113,7 @@ impl Column {
 
     /// The bytes of a run that can be copied to the batch in one piece.
     #[inline]
-    pub(super) fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
+    pub(super) fn whole<'a>(&self, slab: &'a Slab, run: CellRun) -> Option<&'a [u8]> {
         if self.fits(slab.layout(), run.source) { slab.run(run.source, run.first, run.n) } else { None }
     }
 
@@ -124,7 +128,7 @@ impl Column {
     }
 
     /// The place of a run that is copied, in its column of the batch; `to` is that of its item.
-    pub(super) fn place(&self, run: &Run, to: &Range<usize>) -> Range<usize> {
+    pub(super) fn place(&self, run: &CellRun, to: &Range<usize>) -> Range<usize> {
         if self.sizes.is_some() {
             return to.clone(); // The place of one cell.
         }
@@ -135,11 +139,11 @@ impl Column {
     /// Copies a run to its place in the item's part of the batch.
     ///
     /// `None` if the chunk does not have the cells, or not in this width.
-    pub(super) fn copy(&self, view: &CellsView<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+    pub(super) fn copy(&self, view: &CellsView<'_>, chunk: &Chunk, run: CellRun, to: &mut ArrayBytes) -> Option<()> {
         if self.sizes.is_some() {
             return copy_cells(view, run, to);
         }
-        let Run { source, first, n, at } = run;
+        let CellRun { source, first, n, at } = run;
         let layout = chunk.layout();
         if source >= layout.num_columns() {
             return None;
@@ -162,7 +166,7 @@ impl Column {
     /// Writes one cell whose pieces are not contiguous in the batch.
     ///
     /// The counting axis comes after others, or the elements are narrower than in the batch.
-    fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut Bytes) {
+    fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut ArrayBytes) {
         let inner = self.elements / self.outer.max(1);
         if self.outer > 1 && (inner, itemsize, self.itemsize) == (1, 1, 1) {
             // Frames stacked along their last axis: every byte has its own destination.

@@ -1,7 +1,7 @@
 //! The columns that a batch reads, and the remaining structure.
 
 use crate::error::{Error, Result};
-use crate::spec::{Key, Structure};
+use crate::spec::{Structure, StructureKey};
 
 /// The columns that the paths select, in flattening order of the remaining structure, and that structure.
 ///
@@ -34,8 +34,8 @@ fn is_below(column: &str, path: &str) -> bool {
 
 fn prune(structure: &Structure, next: &mut usize, selected: &[bool]) -> Option<(Structure, Vec<usize>)> {
     let first = *next;
-    let mut children: Vec<(Key, Structure, Vec<usize>)> = Vec::new();
-    let mut enter = |key: Key, child: &Structure| {
+    let mut children: Vec<(StructureKey, Structure, Vec<usize>)> = Vec::new();
+    let mut enter = |key: StructureKey, child: &Structure| {
         if let Some((child, columns)) = prune(child, next, selected) {
             children.push((key, child, columns));
         }
@@ -47,10 +47,10 @@ fn prune(structure: &Structure, next: &mut usize, selected: &[bool]) -> Option<(
         }
         Structure::Dict(entries) => entries.iter().for_each(|(key, child)| enter(key.clone(), child)),
         Structure::List(of) | Structure::Tuple(of) => {
-            of.iter().enumerate().for_each(|(index, child)| enter(Key::Int(index as i64), child));
+            of.iter().enumerate().for_each(|(index, child)| enter(StructureKey::Int(index as i64), child));
         }
         Structure::Record { fields, .. } => {
-            fields.iter().for_each(|(name, child)| enter(Key::Str(name.clone()), child));
+            fields.iter().for_each(|(name, child)| enter(StructureKey::Str(name.clone()), child));
         }
     }
     if selected[first..*next].iter().all(|selected| *selected) {

@@ -1,6 +1,6 @@
 //! The sizes of cells that differ in their first axis, and the arrays that they make.
 
-use super::output::{Bytes, Ragged, missing};
+use super::output::{ArrayBytes, Ragged, missing};
 use crate::chunk::slab::fill;
 use crate::error::{Error, Result};
 use crate::item::{Item, Pattern, PatternColumn};
@@ -136,7 +136,7 @@ impl Sizes {
     }
 
     /// Writes the mask, or the lengths: zeros for cells that an item does not have.
-    pub(super) fn write_counts(&self, out: &mut Bytes) {
+    pub(super) fn write_counts(&self, out: &mut ArrayBytes) {
         out.fill(MaybeUninit::new(0));
         let width = if self.padded { self.largest() } else { size_of::<i64>() };
         for (item, pair) in self.first.windows(2).enumerate() {

@@ -1,7 +1,7 @@
 //! Batches whose large columns are sent directly from the chunks, without a gather.
 
-use super::output::Bytes;
-use super::plan::{Kind, Plan};
+use super::output::ArrayBytes;
+use super::plan::{OutputKind, Plan};
 use crate::chunk::Chunk;
 use crate::chunk::slab::Slab;
 use crate::error::Result;
@@ -43,7 +43,7 @@ impl Split {
     pub fn new(plan: &Arc<Plan>, least: usize) -> Option<Self> {
         let fits = |index: &usize| {
             let column = &plan.columns[*index];
-            let as_they_are = matches!(column.kind, Kind::Squeezed | Kind::Dense) && column.outer == 1;
+            let as_they_are = matches!(column.kind, OutputKind::Squeezed | OutputKind::Dense) && column.outer == 1;
             as_they_are && column.sizes.is_none() && column.steps * column.cell_bytes() >= least.max(1)
         };
         let large: Vec<usize> = (0..plan.num_columns).filter(fits).collect();
@@ -106,7 +106,7 @@ impl Split {
     }
 
     /// Fills the other outputs, as [`Plan::gather`] does: `out` has one slice for each of them.
-    pub fn gather_rest(&self, draws: &Draws, out: &mut [&mut Bytes]) -> Result<()> {
+    pub fn gather_rest(&self, draws: &Draws, out: &mut [&mut ArrayBytes]) -> Result<()> {
         if self.rest.outputs.is_empty() { Ok(()) } else { self.rest.gather(&draws.items, out) }
     }
 }

@@ -1,10 +1,10 @@
 //! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
 use super::deferred::Deferred;
-use super::output::Bytes;
+use super::output::ArrayBytes;
 use super::output::missing;
-use super::output::{Options, Output, Role};
-use super::plan::{Column, Kind, Plan, check_alike, width_of};
+use super::output::{Options, OutputArray, Role};
+use super::plan::{Column, OutputKind, Plan, check_alike, width_of};
 use super::select::select;
 use super::sizes::refuse_variable;
 use super::unpacked::Pause;
@@ -40,10 +40,10 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
     for source in &sources {
         let spec = &pattern.columns[*source].spec;
         let itemsize = width_of(spec, &items, *source)?;
-        let kind = if pattern.columns[*source].squeeze { Kind::Squeezed } else { Kind::Dense };
-        let size = if kind == Kind::Squeezed { 1 } else { steps };
+        let kind = if pattern.columns[*source].squeeze { OutputKind::Squeezed } else { OutputKind::Dense };
+        let size = if kind == OutputKind::Squeezed { 1 } else { steps };
         let mut shape = spec.shape.clone();
-        if kind == Kind::Dense {
+        if kind == OutputKind::Dense {
             shape.insert(0, steps);
         }
         shape.insert(0, batch);
@@ -57,28 +57,28 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
             starts: Vec::new(),
             sizes: None,
         });
-        outputs.push(Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column });
+        outputs.push(OutputArray { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column });
     }
     let of_all =
-        |path: &str, dtype, itemsize, shape, role| Output { path: path.to_owned(), dtype, itemsize, shape, role };
+        |path: &str, dtype, itemsize, shape, role| OutputArray { path: path.to_owned(), dtype, itemsize, shape, role };
     if wanted.borders() == Borders::Pad {
         outputs.push(of_all("mask", DType::Bool, 1, vec![batch, steps], Role::Mask(None)));
     }
     outputs.push(of_all("is_first", DType::Bool, 1, vec![batch, steps], Role::First));
     outputs.push(of_all("start", DType::Int64, 8, vec![batch], Role::Start));
-    outputs.iter().try_for_each(Output::check_size)?;
+    outputs.iter().try_for_each(OutputArray::check_size)?;
     let num_columns = sources.len();
     Ok(Plan { outputs, structure, num_columns, batch, columns, counted: Vec::new(), pattern: None, reusable: false })
 }
 
 impl Plan {
     /// As [`Plan::gather`], for draws: their items, or their windows. Reads only the windows' cells.
-    pub fn gather_draws(&self, draws: &Draws, out: &mut [&mut Bytes]) -> Result<()> {
+    pub fn gather_draws(&self, draws: &Draws, out: &mut [&mut ArrayBytes]) -> Result<()> {
         self.gather_draws_with(draws, out, &mut |_| Ok(()))
     }
 
     /// As [`Plan::gather_draws`]; calls `pause` before each chunk is unpacked.
-    pub fn gather_draws_with(&self, draws: &Draws, out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
+    pub fn gather_draws_with(&self, draws: &Draws, out: &mut [&mut ArrayBytes], pause: Pause<'_>) -> Result<()> {
         let Some(wanted) = draws.wanted_windows else { return self.gather_with(&draws.items, out, pause) };
         self.check_sizes(draws.items.len(), out)?;
         let segments = segments(&draws.items, &draws.windows, &wanted)?;
@@ -97,10 +97,12 @@ impl Plan {
     }
 
     /// Gathers segment by segment; chunks that are not plain come last, each unpacked once.
-    fn gather_segments(&self, segments: &[Segment], out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
+    fn gather_segments(&self, segments: &[Segment], out: &mut [&mut ArrayBytes], pause: Pause<'_>) -> Result<()> {
         let mut filled = vec![0; self.batch];
         segments.iter().for_each(|segment| filled[segment.row] += segment.len);
-        for (column, out) in self.columns.iter().zip(out.iter_mut()).filter(|(column, _)| column.kind == Kind::Dense) {
+        for (column, out) in
+            self.columns.iter().zip(out.iter_mut()).filter(|(column, _)| column.kind == OutputKind::Dense)
+        {
             for row in (0..self.batch).filter(|row| filled[*row] < column.steps) {
                 zero(&mut out[column.range(row)]);
             }
@@ -113,8 +115,8 @@ impl Plan {
                 let (whole, cell) = (column.range(*row), column.cell_bytes());
                 let to = match column.kind {
                     // Taken from the drawn item, which comes first.
-                    Kind::Squeezed if last == Some(*row) => continue,
-                    Kind::Squeezed => whole,
+                    OutputKind::Squeezed if last == Some(*row) => continue,
+                    OutputKind::Squeezed => whole,
                     _ => whole.start + at * cell..whole.start + (at + len) * cell,
                 };
                 column.each_run(item, source, |chunk, run| {
@@ -134,7 +136,7 @@ impl Plan {
 }
 
 /// Writes the outputs of windows other than their columns.
-fn write_places(role: Role, segments: &[Segment], draws: &Draws, steps: usize, out: &mut Bytes) {
+fn write_places(role: Role, segments: &[Segment], draws: &Draws, steps: usize, out: &mut ArrayBytes) {
     if role == Role::Start {
         for (window, out) in draws.windows.iter().zip(out.chunks_exact_mut(size_of::<i64>())) {
             fill(out, &window.start.to_ne_bytes());
@@ -151,6 +153,6 @@ fn write_places(role: Role, segments: &[Segment], draws: &Draws, steps: usize, o
     }
 }
 
-fn zero(bytes: &mut Bytes) {
+fn zero(bytes: &mut ArrayBytes) {
     bytes.iter_mut().for_each(|byte| _ = byte.write(0));
 }

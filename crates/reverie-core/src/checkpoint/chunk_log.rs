@@ -1,7 +1,7 @@
 //! The chunks that are in the segments of a folder, and the records that wait to be written there.
 
 use super::plan::AddressHasher;
-use super::segment::{Kind, Place, Records, WAITING};
+use super::segment::{RecordKind, RecordPlace, Records, WAITING};
 use super::segments::{Segments, Unsynced};
 use crate::chunk::{Chunk, SavedChunk};
 use crate::disk::Disk;
@@ -23,7 +23,7 @@ pub(crate) struct ChunkLog {
     /// Grows with each [`ChunkLog::rotate`].
     epoch: u32,
     /// By address. The weak references prevent the reuse of the addresses.
-    chunks: HashMap<usize, OnDisk, BuildHasherDefault<AddressHasher>>,
+    chunks: HashMap<usize, LoggedChunk, BuildHasherDefault<AddressHasher>>,
     /// Above so many chunks, those that are gone are forgotten.
     most: usize,
     waiting: Records,
@@ -34,14 +34,14 @@ pub(crate) struct ChunkLog {
 }
 
 /// A chunk on the disk. There is one for each chunk of the tables: what most of them do not have is in `grows`.
-pub(crate) struct OnDisk {
+pub(crate) struct LoggedChunk {
     chunk: Weak<Chunk>,
     /// The number that commits refer to it by.
     number: u64,
     /// The number of saved cells, see [`Chunk::published`].
     cells: u64,
     /// The first record, or the only one.
-    first: Place,
+    first: RecordPlace,
     grows: Option<Box<Grows>>,
     /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
     epoch: u32,
@@ -55,21 +55,21 @@ pub(crate) struct OnDisk {
 #[derive(Default)]
 struct Grows {
     /// The records behind the first.
-    more: Vec<Place>,
+    more: Vec<RecordPlace>,
     /// The start of the next part, unless the chunk is full.
     next: Option<Box<[u32]>>,
 }
 
-impl OnDisk {
-    fn more(&self) -> &[Place] {
+impl LoggedChunk {
+    fn more(&self) -> &[RecordPlace] {
         self.grows.as_ref().map_or(&[], |grows| &grows.more)
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Place> {
+    fn parts(&self) -> impl Iterator<Item = &RecordPlace> {
         std::iter::once(&self.first).chain(self.more())
     }
 
-    fn parts_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Place> {
+    fn parts_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut RecordPlace> {
         let more = self.grows.as_mut().map_or(&mut [][..], |grows| &mut grows.more);
         std::iter::once(&mut self.first).chain(more)
     }
@@ -104,12 +104,12 @@ impl ChunkLog {
     }
 
     /// Adds a chunk that is on the disk as one record.
-    pub(crate) fn adopt(&mut self, chunk: &Weak<Chunk>, place: Place) {
+    pub(crate) fn adopt(&mut self, chunk: &Weak<Chunk>, place: RecordPlace) {
         let Some((cells, packed)) = chunk.upgrade().map(|chunk| (chunk.published(), chunk.is_packed())) else { return };
         let number = self.take_number();
         let (chunk_ref, epoch) = (chunk.clone(), self.epoch);
         let on_disk =
-            OnDisk { chunk: chunk_ref, number, cells, first: place, grows: None, epoch, settled: true, packed };
+            LoggedChunk { chunk: chunk_ref, number, cells, first: place, grows: None, epoch, settled: true, packed };
         self.chunks.insert(chunk.as_ptr() as usize, on_disk);
     }
 
@@ -119,11 +119,11 @@ impl ChunkLog {
     }
 
     /// The place of a chunk of which all present cells are on the disk in one record.
-    pub(crate) fn find(&self, chunk: &Arc<Chunk>) -> Option<Place> {
+    pub(crate) fn find(&self, chunk: &Arc<Chunk>) -> Option<RecordPlace> {
         Some(self.find_at(Arc::as_ptr(chunk) as usize, chunk.published())?.1)
     }
 
-    fn find_at(&self, address: usize, published: u64) -> Option<(&OnDisk, Place)> {
+    fn find_at(&self, address: usize, published: u64) -> Option<(&LoggedChunk, RecordPlace)> {
         let known = self.chunks.get(&address)?;
         let is_whole = known.more().is_empty() && !known.first.is_waiting() && known.cells == published;
         is_whole.then_some((known, known.first))
@@ -140,7 +140,7 @@ impl ChunkLog {
     /// The number of a chunk, and the place of its first record.
     ///
     /// That has the cells of a cut if the chunk was found or appended after the cut. Panics if it was not.
-    pub(crate) fn first_part(&self, chunk: &Arc<Chunk>) -> (u64, Place) {
+    pub(crate) fn first_part(&self, chunk: &Arc<Chunk>) -> (u64, RecordPlace) {
         let known = self.chunks.get(&(Arc::as_ptr(chunk) as usize)).expect("the chunk was found or appended");
         (known.number, known.first)
     }
@@ -154,11 +154,11 @@ impl ChunkLog {
         } else {
             let content = chunk.content()?;
             let fill = |out: &mut Vec<u8>| content.save_from(&[], out);
-            let (place, cells) = self.waiting.append(Kind::Chunk, fill).expect("a chunk has a first part");
+            let (place, cells) = self.waiting.append(RecordKind::Chunk, fill).expect("a chunk has a first part");
             let cells = cells.into_iter().map(u64::from).sum();
             self.place(
                 chunk,
-                OnDisk {
+                LoggedChunk {
                     chunk: Arc::downgrade(chunk),
                     number,
                     cells,
@@ -208,7 +208,7 @@ impl ChunkLog {
                 out.push(1);
                 content.save_from(from, out)
             };
-            self.waiting.append(Kind::Part, fill)
+            self.waiting.append(RecordKind::Part, fill)
         });
         match more {
             Some((place, next)) => {
@@ -222,14 +222,14 @@ impl ChunkLog {
         Ok(number)
     }
 
-    fn put_whole(&mut self, chunk: &Arc<Chunk>, number: u64) -> Result<Place> {
+    fn put_whole(&mut self, chunk: &Arc<Chunk>, number: u64) -> Result<RecordPlace> {
         let content = chunk.content()?;
         let fill = |out: &mut Vec<u8>| {
             out.extend(number.to_le_bytes());
             out.push(0);
             content.save_from(&[], out)
         };
-        let (place, next) = self.waiting.append(Kind::Part, fill).expect("a chunk has a first part");
+        let (place, next) = self.waiting.append(RecordKind::Part, fill).expect("a chunk has a first part");
         self.place_grown(chunk, number, (place, None), next, content.is_packed());
         Ok(place)
     }
@@ -238,7 +238,7 @@ impl ChunkLog {
         &mut self,
         chunk: &Arc<Chunk>,
         number: u64,
-        (first, grows): (Place, Option<Box<Grows>>),
+        (first, grows): (RecordPlace, Option<Box<Grows>>),
         next: Vec<u32>,
         packed: bool,
     ) {
@@ -249,11 +249,11 @@ impl ChunkLog {
             grows
         });
         let (chunk_ref, epoch) = (Arc::downgrade(chunk), self.epoch);
-        self.place(chunk, OnDisk { chunk: chunk_ref, number, cells, first, grows, epoch, settled: false, packed });
+        self.place(chunk, LoggedChunk { chunk: chunk_ref, number, cells, first, grows, epoch, settled: false, packed });
     }
 
     /// Notes a chunk whose last part is among the waiting records.
-    fn place(&mut self, chunk: &Arc<Chunk>, mut on_disk: OnDisk) {
+    fn place(&mut self, chunk: &Arc<Chunk>, mut on_disk: LoggedChunk) {
         let address = Arc::as_ptr(chunk) as usize;
         on_disk.parts_mut().next_back().expect("the first is one").segment = WAITING;
         self.chunks.insert(address, on_disk);
@@ -267,7 +267,7 @@ impl ChunkLog {
             out.extend_from_slice(payload);
             Some(())
         };
-        self.waiting.append(Kind::Commit, fill);
+        self.waiting.append(RecordKind::Commit, fill);
     }
 
     /// Writes what waits. On an error it stays, and the next call tries again.
@@ -338,14 +338,14 @@ impl ChunkLog {
 
     /// The segments that have chunks.
     pub(crate) fn used_segments(&self) -> BTreeSet<u64> {
-        let places = self.chunks.values().flat_map(OnDisk::parts);
+        let places = self.chunks.values().flat_map(LoggedChunk::parts);
         places.map(|place| place.segment).filter(|segment| *segment != WAITING).collect()
     }
 
     /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.
-    pub(crate) fn live_bytes(&self, used: impl Iterator<Item = Place>) -> HashMap<u64, (u64, u64)> {
+    pub(crate) fn live_bytes(&self, used: impl Iterator<Item = RecordPlace>) -> HashMap<u64, (u64, u64)> {
         let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
-        for place in self.chunks.values().flat_map(OnDisk::parts) {
+        for place in self.chunks.values().flat_map(LoggedChunk::parts) {
             let (_, end) = bytes.entry(place.segment).or_default();
             *end = (*end).max(place.offset + place.size());
         }

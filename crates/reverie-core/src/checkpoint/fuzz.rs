@@ -9,7 +9,7 @@ use super::sent;
 use super::summary::{Summary, TableSummary};
 use crate::chunk::Compression;
 use crate::item::{Cells, Pattern, PatternColumn};
-use crate::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
+use crate::spec::{ColumnSignature, ColumnSpec, DType, Signature, Structure, StructureKey};
 use crate::table::limiter::{Counters, Limiter};
 use crate::table::selector::SelectorOptions;
 use crate::table::{Stats, TableOptions};
@@ -62,7 +62,7 @@ fn structure() -> Structure {
     let fields = vec![("a".to_owned(), Structure::Leaf), ("b".to_owned(), Structure::Leaf)];
     let record = Structure::Record { dataclass: false, module: "m".to_owned(), name: "N".to_owned(), fields };
     let inner = Structure::Tuple(vec![record, Structure::List(vec![Structure::Leaf])]);
-    Structure::Dict(vec![(Key::Int(-1), inner), (Key::Str("é".to_owned()), Structure::Leaf)])
+    Structure::Dict(vec![(StructureKey::Int(-1), inner), (StructureKey::Str("é".to_owned()), Structure::Leaf)])
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::manifest::Manifest;
 use super::names;
 use super::rows::{SavedBody, SavedItem};
-use super::segment::{Place, SegmentReader};
+use super::segment::{RecordPlace, SegmentReader};
 use super::summary::Summary;
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
@@ -25,7 +25,7 @@ pub struct Checkpoint {
     /// Senders of whose inserts the checkpoint no longer knows which are done, although they may be retried.
     pub(crate) forgotten: Vec<Sender>,
     /// Every chunk and its place on the disk.
-    pub(crate) chunks: Vec<(Weak<Chunk>, Place)>,
+    pub(crate) chunks: Vec<(Weak<Chunk>, RecordPlace)>,
 }
 
 /// The result of [`verify`].
@@ -70,9 +70,9 @@ pub(crate) fn load_manifest(
         }
         Ok(())
     })?;
-    let later: Vec<(usize, Place)> =
+    let later: Vec<(usize, RecordPlace)> =
         manifest.parts.iter().flat_map(|(number, of)| of.iter().map(|place| (*number as usize, *place))).collect();
-    let places: Vec<Place> = later.iter().map(|(_, place)| *place).collect();
+    let places: Vec<RecordPlace> = later.iter().map(|(_, place)| *place).collect();
     // Of one chunk, a later part has a later place.
     each_chunk(disk, &root, &places, |at, place, segment| {
         let bytes = segment.read(place)?;
@@ -146,9 +146,9 @@ pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
 
 /// The damage of each of these chunks, which are given by their records, and its number; reads them in the order on the
 /// disk.
-pub(crate) fn damage(disk: &dyn Disk, root: &Path, chunks: &[(u32, &[Place])]) -> Result<Vec<(u32, Error)>> {
+pub(crate) fn damage(disk: &dyn Disk, root: &Path, chunks: &[(u32, &[RecordPlace])]) -> Result<Vec<(u32, Error)>> {
     let mut restorer = Restorer::new(&Arc::new(Meter::new()));
-    let mut places: Vec<(Place, usize)> = (chunks.iter().enumerate())
+    let mut places: Vec<(RecordPlace, usize)> = (chunks.iter().enumerate())
         .flat_map(|(at, (_, places))| places.iter().map(move |place| (*place, at)))
         .collect();
     places.sort_unstable_by_key(|(place, _)| (place.segment, place.offset));
@@ -191,7 +191,7 @@ fn leave(
     disk: &dyn Disk,
     root: &Path,
     restorer: &mut Restorer,
-    place: &Place,
+    place: &RecordPlace,
     segment: &SegmentReader,
 ) -> Result<Arc<Chunk>> {
     let record = segment.chunk_record(place)?;
@@ -205,8 +205,8 @@ fn leave(
 fn each_chunk(
     disk: &dyn Disk,
     root: &Path,
-    places: &[Place],
-    mut each: impl FnMut(usize, &Place, &mut SegmentReader) -> Result<()>,
+    places: &[RecordPlace],
+    mut each: impl FnMut(usize, &RecordPlace, &mut SegmentReader) -> Result<()>,
 ) -> Result<()> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_unstable_by_key(|number| (places[*number].segment, places[*number].offset));

@@ -4,11 +4,11 @@
 //! `forg`, and `end.`. The first has what users ask for most.
 
 use super::bytes::{Decoded, Reader};
-use super::plan::Plan;
+use super::plan::SharedObjects;
 use super::records;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
 use super::section::{SectionReader, SectionWriter, Tag};
-use super::segment::Place;
+use super::segment::RecordPlace;
 use super::sent;
 use super::summary::{self, LogStart, Summary, TableSummary};
 use crate::disk::Disk;
@@ -29,9 +29,9 @@ const SENDERS_AT_ONCE: usize = 64;
 pub(crate) struct Manifest {
     pub(crate) summary: Summary,
     pub(crate) patterns: Vec<Pattern>,
-    pub(crate) chunks: Vec<Place>,
+    pub(crate) chunks: Vec<RecordPlace>,
     /// The later parts of chunks that have several, by the chunks' numbers; never in a file.
-    pub(crate) parts: HashMap<u32, Vec<Place>>,
+    pub(crate) parts: HashMap<u32, Vec<RecordPlace>>,
     /// The number of each chunk in the journal; empty without a journal.
     pub(crate) numbers: Vec<u64>,
     pub(crate) spans: Vec<Vec<SavedPart>>,
@@ -50,7 +50,7 @@ pub(crate) struct Manifest {
 }
 
 /// The segments of the chunks, ascending.
-pub(crate) fn segments(places: &[Place]) -> Vec<u64> {
+pub(crate) fn segments(places: &[RecordPlace]) -> Vec<u64> {
     let mut segments: Vec<u64> = places.iter().map(|place| place.segment).collect();
     segments.sort_unstable();
     segments.dedup();
@@ -63,8 +63,8 @@ pub(crate) fn write(
     number: u64,
     created: Duration,
     cuts: &Cuts,
-    plan: &Plan<'_>,
-    places: &[Place],
+    plan: &SharedObjects<'_>,
+    places: &[RecordPlace],
     journal: Option<(LogStart, &[u64])>,
 ) -> Result<u64> {
     let segments = segments(places);
@@ -75,7 +75,7 @@ pub(crate) fn write(
         created,
         clock: cuts.now,
         num_chunks: places.len() as u64,
-        chunk_bytes: places.iter().map(Place::size).sum(),
+        chunk_bytes: places.iter().map(RecordPlace::size).sum(),
         manifest_bytes: 0,
         segments: segments.clone(),
         journal: journal.map(|(start, _)| start),
@@ -126,7 +126,7 @@ pub(crate) fn write(
     out.finish()
 }
 
-fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan<'_>) -> Result<()> {
+fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &SharedObjects<'_>) -> Result<()> {
     let mut items = table.items.iter();
     let mut left = table.size as usize;
     let mut streams = Vec::with_capacity(ITEMS_AT_ONCE.min(left));
@@ -162,9 +162,9 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
 }
 
 /// The part of a manifest that a section adds.
-enum Part {
+enum ManifestPart {
     Patterns(Vec<Pattern>),
-    Chunks(Vec<Place>),
+    Chunks(Vec<RecordPlace>),
     Numbers(Vec<u64>),
     Spans(Vec<Vec<SavedPart>>),
     Episodes(Vec<(u32, Box<[u32]>)>),
@@ -185,23 +185,25 @@ fn number(from: &mut Reader<'_>, summary: &Summary) -> Decoded<usize> {
     }
 }
 
-fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
+fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<ManifestPart> {
     Ok(match tag {
-        Tag::Patterns => Part::Patterns(records::patterns(from)?),
-        Tag::Chunks => Part::Chunks(from.all(|from| {
+        Tag::Patterns => ManifestPart::Patterns(records::patterns(from)?),
+        Tag::Chunks => ManifestPart::Chunks(from.all(|from| {
             let segment =
                 *summary.segments.get(from.u32()? as usize).ok_or("a chunk refers to a segment that does not exist")?;
-            Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
+            Ok(RecordPlace { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
         })?),
-        Tag::Numbers => Part::Numbers(from.all(Reader::u64)?),
-        Tag::Spans => Part::Spans(from.all(rows::span)?),
-        Tag::Episodes => Part::Episodes(from.all(rows::episodes)?),
-        Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
-        Tag::Streams => Part::Streams(number(from, summary)?, from.all(Reader::u32)?),
-        Tag::Copies => Part::Copies(number(from, summary)?, from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?),
-        Tag::Sent => Part::Sent(number(from, summary)?, from.all(sent::sender)?),
-        Tag::Forgotten => Part::Forgotten(from.all(sent::name)?),
-        Tag::End => Part::End,
+        Tag::Numbers => ManifestPart::Numbers(from.all(Reader::u64)?),
+        Tag::Spans => ManifestPart::Spans(from.all(rows::span)?),
+        Tag::Episodes => ManifestPart::Episodes(from.all(rows::episodes)?),
+        Tag::Items => ManifestPart::Items(number(from, summary)?, from.all(rows::item)?),
+        Tag::Streams => ManifestPart::Streams(number(from, summary)?, from.all(Reader::u32)?),
+        Tag::Copies => {
+            ManifestPart::Copies(number(from, summary)?, from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?)
+        }
+        Tag::Sent => ManifestPart::Sent(number(from, summary)?, from.all(sent::sender)?),
+        Tag::Forgotten => ManifestPart::Forgotten(from.all(sent::name)?),
+        Tag::End => ManifestPart::End,
         Tag::Head => return Err(format!("section {tag:?} is there twice")),
     })
 }
@@ -231,17 +233,17 @@ impl Manifest {
         };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
-                Part::Patterns(patterns) => all.patterns.extend(patterns),
-                Part::Chunks(chunks) => all.chunks.extend(chunks),
-                Part::Numbers(numbers) => all.numbers.extend(numbers),
-                Part::Spans(spans) => all.spans.extend(spans),
-                Part::Episodes(episodes) => all.episodes.extend(episodes),
-                Part::Items(table, items) => all.items[table].extend(items),
-                Part::Streams(table, streams) => all.streams[table].extend(streams),
-                Part::Copies(table, copies) => all.copies[table].extend(copies),
-                Part::Sent(table, senders) => all.sent[table].extend(senders),
-                Part::Forgotten(senders) => all.forgotten.extend(senders),
-                Part::End => break,
+                ManifestPart::Patterns(patterns) => all.patterns.extend(patterns),
+                ManifestPart::Chunks(chunks) => all.chunks.extend(chunks),
+                ManifestPart::Numbers(numbers) => all.numbers.extend(numbers),
+                ManifestPart::Spans(spans) => all.spans.extend(spans),
+                ManifestPart::Episodes(episodes) => all.episodes.extend(episodes),
+                ManifestPart::Items(table, items) => all.items[table].extend(items),
+                ManifestPart::Streams(table, streams) => all.streams[table].extend(streams),
+                ManifestPart::Copies(table, copies) => all.copies[table].extend(copies),
+                ManifestPart::Sent(table, senders) => all.sent[table].extend(senders),
+                ManifestPart::Forgotten(senders) => all.forgotten.extend(senders),
+                ManifestPart::End => break,
             }
         }
         all.check().map_err(|what| from.damaged(&what))?;

@@ -10,7 +10,7 @@ const DIGITS: usize = 10;
 
 /// The kind of a file in a checkpoint's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     /// A checkpoint.
     Manifest(u64),
     /// Chunks.
@@ -20,16 +20,16 @@ pub(crate) enum Kind {
 }
 
 /// The kind of the file with this name; `None` for other files.
-pub(crate) fn kind(name: &str) -> Option<Kind> {
+pub(crate) fn kind(name: &str) -> Option<FileKind> {
     let (number, suffix) = name.split_once('.')?;
     if number.len() < DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let number = number.parse().ok()?;
     match suffix {
-        MANIFEST => Some(Kind::Manifest(number)),
-        SEGMENT => Some(Kind::Segment(number)),
-        UNFINISHED => Some(Kind::Unfinished(number)),
+        MANIFEST => Some(FileKind::Manifest(number)),
+        SEGMENT => Some(FileKind::Segment(number)),
+        UNFINISHED => Some(FileKind::Unfinished(number)),
         _ => None,
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 /// A thread that repeats a call. Dropping it signals the thread to end, and does not wait for it.
 pub struct Periodic {
-    shared: Arc<Shared>,
+    shared: Arc<PeriodicState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct PeriodicState {
     /// Nothing else happens under the lock.
     signals: Mutex<Signals>,
     changed: Condvar,
@@ -32,7 +32,7 @@ impl Periodic {
         if period.is_zero() {
             return Err(Error::InvalidArgument("period must be above 0 seconds".to_owned()));
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(PeriodicState::default());
         let theirs = Arc::clone(&shared);
         let run = move || {
             let mut next = Instant::now().checked_add(period);
@@ -71,7 +71,7 @@ impl Drop for Periodic {
     }
 }
 
-impl Shared {
+impl PeriodicState {
     fn signal(&self, change: impl FnOnce(&mut Signals)) {
         change(&mut self.signals.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();

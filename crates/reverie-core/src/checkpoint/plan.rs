@@ -33,7 +33,7 @@ pub(crate) type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>
 
 /// Numbers for the objects that items share.
 #[derive(Default)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct SharedObjects<'a> {
     pub(crate) chunks: Vec<&'a Arc<Chunk>>,
     pub(crate) spans: Vec<&'a Arc<Span>>,
     pub(crate) patterns: Vec<&'a Pattern>,
@@ -51,7 +51,7 @@ fn number<T>(numbers: &mut Numbers, all: &mut Vec<T>, address: usize, value: T) 
     new
 }
 
-impl<'a> Plan<'a> {
+impl<'a> SharedObjects<'a> {
     /// Visits every item of the cuts.
     pub(crate) fn of(tables: &'a [TableCut]) -> Self {
         let mut plan = Self::default();

@@ -65,7 +65,7 @@ fn check_column(column: &PatternColumn) -> Decoded<()> {
 mod tests {
     use super::*;
     use crate::chunk::Compression;
-    use crate::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
+    use crate::spec::{ColumnSignature, ColumnSpec, DType, Signature, Structure, StructureKey};
     use crate::table::TableOptions;
     use crate::table::limiter::Limiter;
     use crate::table::selector::SelectorOptions;
@@ -73,9 +73,9 @@ mod tests {
 
     fn nest() -> Structure {
         Structure::Dict(vec![
-            (Key::Int(-3), Structure::List(vec![Structure::Leaf, Structure::Tuple(vec![Structure::Leaf])])),
+            (StructureKey::Int(-3), Structure::List(vec![Structure::Leaf, Structure::Tuple(vec![Structure::Leaf])])),
             (
-                Key::Str("obs".to_owned()),
+                StructureKey::Str("obs".to_owned()),
                 Structure::Record {
                     dataclass: true,
                     module: "a.b".to_owned(),

@@ -1,6 +1,6 @@
 //! The files of a folder that are kept, and those that are removed.
 
-use super::names::{self, Kind};
+use super::names::{self, FileKind};
 use super::summary::describe;
 use crate::disk::{Disk, names as names_in, storage};
 use crate::error::Result;
@@ -48,9 +48,9 @@ pub(crate) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
     let mut found = Found::default();
     for name in names_in(disk, root)? {
         match names::kind(&name) {
-            Some(Kind::Manifest(number)) => found.manifests.push(number),
-            Some(Kind::Segment(number)) => _ = found.segments.insert(number),
-            Some(Kind::Unfinished(number)) => found.unfinished.push(number),
+            Some(FileKind::Manifest(number)) => found.manifests.push(number),
+            Some(FileKind::Segment(number)) => _ = found.segments.insert(number),
+            Some(FileKind::Unfinished(number)) => found.unfinished.push(number),
             None => {}
         }
     }

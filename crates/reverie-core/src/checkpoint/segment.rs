@@ -5,7 +5,7 @@
 
 use super::names;
 use super::version::Format;
-use crate::chunk::{InSegment, NUMBERED, Record as ChunkRecord};
+use crate::chunk::{InSegment, NUMBERED, RecordOnDisk as ChunkRecord};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::io;
@@ -23,7 +23,7 @@ pub(super) const WAITING: u64 = u64::MAX;
 
 /// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordPlace {
     pub(crate) segment: u64,
     /// The offset of the record.
     pub(crate) offset: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     pub(crate) crc: u32,
 }
 
-impl Place {
+impl RecordPlace {
     /// Bytes of the whole record.
     pub(crate) fn size(&self) -> u64 {
         self.length + RECORD as u64
@@ -49,12 +49,12 @@ impl Place {
     }
 }
 
-/// Bytes before those of the chunk in a record of [`Kind::Part`]: its number, and 1 if they follow those before.
+/// Bytes before those of the chunk in a record of [`RecordKind::Part`]: its number, and 1 if they follow those before.
 const PART: usize = NUMBERED as usize;
 
 /// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// A chunk, as a checkpoint refers to it.
     Chunk = 0,
     /// A chunk or a part of it with its number, for the commits of a journal.
@@ -84,8 +84,8 @@ impl First {
     fn record(self) -> Records {
         let (kind, numbers) = match self {
             Self::Nothing => return Records::default(),
-            Self::After((number, end)) => (Kind::After, vec![number, end]),
-            Self::Start(checkpoint) => (Kind::Start, vec![checkpoint]),
+            Self::After((number, end)) => (RecordKind::After, vec![number, end]),
+            Self::Start(checkpoint) => (RecordKind::Start, vec![checkpoint]),
         };
         let mut records = Records::default();
         records.append(kind, |out| {
@@ -96,7 +96,7 @@ impl First {
     }
 }
 
-impl Kind {
+impl RecordKind {
     fn of(byte: u8) -> Option<Self> {
         [Self::Chunk, Self::Part, Self::Commit, Self::After, Self::Start].into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -116,7 +116,11 @@ pub(crate) struct Records {
 impl Records {
     /// Appends a record, whose payload `fill` appends to its argument; returns its place, its offset being that in
     /// these records. `None` if `fill` returns `None`: there is no record then.
-    pub(crate) fn append<T>(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(Place, T)> {
+    pub(crate) fn append<T>(
+        &mut self,
+        kind: RecordKind,
+        fill: impl FnOnce(&mut Vec<u8>) -> Option<T>,
+    ) -> Option<(RecordPlace, T)> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; RECORD]);
         let Some(filled) = fill(&mut self.bytes) else {
@@ -128,7 +132,7 @@ impl Records {
         record[4..RECORD].copy_from_slice(&kind.with(length));
         let crc = crc32fast::hash(&record[4..]);
         record[..4].copy_from_slice(&crc.to_le_bytes());
-        Some((Place { segment: 0, offset: start as u64, length, crc }, filled))
+        Some((RecordPlace { segment: 0, offset: start as u64, length, crc }, filled))
     }
 }
 
@@ -216,7 +220,7 @@ impl SegmentReader {
     }
 
     /// Fails if the file has no room for a record.
-    fn check_room(&self, place: &Place) -> Result<()> {
+    fn check_room(&self, place: &RecordPlace) -> Result<()> {
         let end = place.offset.checked_add(RECORD as u64).and_then(|end| end.checked_add(place.length));
         if end.is_none_or(|end| end > self.input.size()) {
             return Err(damaged(&self.path, "the file ends within a chunk", place.offset));
@@ -225,17 +229,17 @@ impl SegmentReader {
     }
 
     /// The record of a chunk that is not read: of it only the first bytes are checked.
-    pub(crate) fn chunk_record(&self, place: &Place) -> Result<ChunkRecord> {
+    pub(crate) fn chunk_record(&self, place: &RecordPlace) -> Result<ChunkRecord> {
         self.check_room(place)?;
         let mut head = [0; RECORD];
         self.read_at(place.offset, &mut head)?;
         let (kind, at) = (head[RECORD - 1], place.payload());
-        let known = [Kind::Chunk, Kind::Part].into_iter().find(|of| *of as u8 == kind);
+        let known = [RecordKind::Chunk, RecordKind::Part].into_iter().find(|of| *of as u8 == kind);
         let expected = known.map(|kind| kind.with(place.length));
         if head[..4] != place.crc.to_le_bytes() || expected.is_none_or(|expected| head[4..] != expected) {
             return Err(damaged(&self.path, "a chunk is not what was written", place.offset));
         }
-        let before = if kind == Kind::Part as u8 { NUMBERED } else { 0 };
+        let before = if kind == RecordKind::Part as u8 { NUMBERED } else { 0 };
         let Some(length) = at.length.checked_sub(before) else {
             return Err(damaged(&self.path, "a chunk has no number", place.offset));
         };
@@ -249,7 +253,7 @@ impl SegmentReader {
     }
 
     /// The payload of a record.
-    pub(crate) fn read(&mut self, place: &Place) -> Result<&[u8]> {
+    pub(crate) fn read(&mut self, place: &RecordPlace) -> Result<&[u8]> {
         debug_assert_eq!(place.segment, self.number);
         let (path, offset) = (self.path.clone(), place.offset);
         // Check before memory is allocated for a length that only a damaged file has.
@@ -260,7 +264,7 @@ impl SegmentReader {
             return Err(damaged(&path, "a chunk is not what was written", offset));
         }
         let (length, mut payload) = rest.split_at(8);
-        if length[7] == Kind::Part as u8 {
+        if length[7] == RecordKind::Part as u8 {
             payload = payload.get(PART..).ok_or_else(|| damaged(&path, "a chunk has no number", offset))?;
         }
         if length[..7] != place.length.to_le_bytes()[..7] {
@@ -270,7 +274,7 @@ impl SegmentReader {
     }
 
     /// The record at `offset`, checked; `None` if there is no whole record.
-    pub(crate) fn record(&mut self, offset: u64) -> Result<Option<(Kind, Place, &[u8])>> {
+    pub(crate) fn record(&mut self, offset: u64) -> Result<Option<(RecordKind, RecordPlace, &[u8])>> {
         let number = self.number;
         let left = self.input.size().saturating_sub(offset);
         if left < RECORD as u64 {
@@ -280,14 +284,14 @@ impl SegmentReader {
         let crc = u32::from_le_bytes(head[..4].try_into().expect("four bytes"));
         let word = u64::from_le_bytes(head[4..].try_into().expect("eight bytes"));
         let length = word & ((1 << 56) - 1);
-        let Some(kind) = Kind::of((word >> 56) as u8).filter(|_| length <= left - RECORD as u64) else {
+        let Some(kind) = RecordKind::of((word >> 56) as u8).filter(|_| length <= left - RECORD as u64) else {
             return Ok(None);
         };
         let record = self.bytes(offset, RECORD + length as usize)?;
         if crc32fast::hash(&record[4..]) != crc {
             return Ok(None);
         }
-        Ok(Some((kind, Place { segment: number, offset, length, crc }, &record[RECORD..])))
+        Ok(Some((kind, RecordPlace { segment: number, offset, length, crc }, &record[RECORD..])))
     }
 
     /// The size of the file in bytes.
@@ -307,9 +311,9 @@ impl SegmentReader {
             payload.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
         };
         Ok(match kind {
-            Kind::After => First::After((number(0), number(8))),
-            Kind::Start => First::Start(number(0)),
-            Kind::Chunk | Kind::Part | Kind::Commit => First::Nothing,
+            RecordKind::After => First::After((number(0), number(8))),
+            RecordKind::Start => First::Start(number(0)),
+            RecordKind::Chunk | RecordKind::Part | RecordKind::Commit => First::Nothing,
         })
     }
 
@@ -329,7 +333,7 @@ impl SegmentReader {
     }
 
     /// Adds this segment to an error about a chunk that was read from it.
-    pub(crate) fn named(&self, place: &Place, error: Error) -> Error {
+    pub(crate) fn named(&self, place: &RecordPlace, error: Error) -> Error {
         match error {
             Error::Damaged(what) => damaged(&self.path, format!("a chunk is invalid: {what}"), place.offset),
             other => other,

@@ -5,12 +5,12 @@ use super::hold::Hold;
 use super::load::Checkpoint;
 use super::manifest;
 use super::names;
-use super::plan::Plan;
+use super::plan::SharedObjects;
 use super::retain::{Found, Keep, Newest, clean_up, retain};
 use super::section::SectionWriter;
-use super::segment::Place;
+use super::segment::RecordPlace;
 use super::summary::LogStart;
-use crate::chunk::{Follower, SavedChunk, Segments};
+use crate::chunk::{Follower, SavedChunk, SegmentStore};
 use crate::disk::{Disk, Input, folder_of, reading, storage};
 use crate::error::{Error, Result};
 use crate::table::{Cuts, Tables};
@@ -264,7 +264,7 @@ impl Store {
 
     /// Lets the disk tier of these tables read chunks in the segments instead of writing them.
     pub fn share(self: &Arc<Self>, tables: &Tables) {
-        let segments: Weak<dyn Segments> = Arc::downgrade(self) as _;
+        let segments: Weak<dyn SegmentStore> = Arc::downgrade(self) as _;
         tables.bytes().0.share(segments);
     }
 
@@ -283,7 +283,7 @@ impl Store {
         start: Option<LogStart>,
         now: Duration,
     ) -> Result<(Saved, Newest)> {
-        let plan = Plan::of(&cuts.tables);
+        let plan = SharedObjects::of(&cuts.tables);
         let number = before.next_manifest();
         let path = names::manifest(&self.root, number);
         for unfinished in &before.unfinished {
@@ -303,7 +303,8 @@ impl Store {
             left_behind: None,
         };
         let sparse = self.sparse(before, &plan);
-        let is_there = |place: &Place| before.segments.contains(&place.segment) && !sparse.contains(&place.segment);
+        let is_there =
+            |place: &RecordPlace| before.segments.contains(&place.segment) && !sparse.contains(&place.segment);
         for chunks in plan.chunks.chunks(CHUNKS_AT_ONCE) {
             let mut log = self.log();
             for chunk in chunks {
@@ -347,7 +348,7 @@ impl Store {
                 break;
             }
         }
-        let (numbers, places): (Vec<u64>, Vec<Place>) = chunks.into_iter().unzip();
+        let (numbers, places): (Vec<u64>, Vec<RecordPlace>) = chunks.into_iter().unzip();
         let unfinished = names::unfinished(&self.root, number);
         let out = SectionWriter::create(&*self.disk, unfinished.clone())?;
         saved.written +=
@@ -377,7 +378,7 @@ impl Store {
     }
 
     /// The segments that are abandoned, see [`SPARSE`].
-    fn sparse(&self, before: &Found, plan: &Plan<'_>) -> HashSet<u64> {
+    fn sparse(&self, before: &Found, plan: &SharedObjects<'_>) -> HashSet<u64> {
         let log = self.log();
         let known = plan.chunks.iter().filter_map(|chunk| log.find(chunk));
         let bytes = log.live_bytes(known.filter(|place| before.segments.contains(&place.segment)));
@@ -387,7 +388,7 @@ impl Store {
     }
 }
 
-impl Segments for Store {
+impl SegmentStore for Store {
     fn find(&self, address: usize, published: u64) -> Option<SavedChunk> {
         self.log().find_saved(address, published)
     }

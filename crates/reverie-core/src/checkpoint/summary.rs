@@ -1,6 +1,6 @@
 //! **Summary**: the part of a checkpoint that is read without its items, and the checkpoints of a folder.
 
-use super::names::{self, Kind};
+use super::names::{self, FileKind};
 use super::section::{SectionReader, Tag};
 use crate::disk::{Disk, names as names_in};
 use crate::error::Result;
@@ -98,7 +98,7 @@ pub fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<PathBuf>> {
 fn numbers(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = names_in(disk, root)?
         .iter()
-        .filter_map(|name| if let Some(Kind::Manifest(number)) = names::kind(name) { Some(number) } else { None })
+        .filter_map(|name| if let Some(FileKind::Manifest(number)) = names::kind(name) { Some(number) } else { None })
         .collect();
     numbers.sort_unstable();
     Ok(numbers)

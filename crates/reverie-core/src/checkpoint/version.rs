@@ -4,9 +4,9 @@ use crate::disk::damaged;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// The version that is written, the same for all kinds of files. 2 has records of [`Kind::Start`] in segments.
+/// The version that is written, the same for all kinds of files. 2 has records of [`RecordKind::Start`] in segments.
 ///
-/// [`Kind::Start`]: super::segment::Kind::Start
+/// [`RecordKind::Start`]: super::segment::RecordKind::Start
 const VERSION: u8 = 2;
 
 /// The oldest version that is read: what it has means the same in the later ones.

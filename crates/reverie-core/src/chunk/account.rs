@@ -1,6 +1,6 @@
 //! The accounting of a chunk's bytes: charged once to the server, and once to each table that refers to it.
 
-use super::tier::{Memory, Segments, Tier, TierInfo, TierOptions};
+use super::tier::{Memory, SegmentStore, Tier, TierInfo, TierOptions};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -106,7 +106,7 @@ impl Meter {
     }
 
     /// Chunks that are in these segments need not be written to the disk tier's files. Does nothing without one.
-    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
+    pub(crate) fn share(&self, segments: Weak<dyn SegmentStore>) {
         if let Some(tier) = self.tier() {
             tier.share(segments);
         }

@@ -1,7 +1,7 @@
 //! A view of the cells of a chunk, in whatever form it is.
 
 use super::decoder::{Decoder, Wanted};
-use super::form::{Form, Packable};
+use super::form::{ChunkForm, Packable};
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
 use crate::error::Result;
@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The cells of a chunk, readable.
 #[derive(Debug)]
 pub struct CellsView<'a> {
-    source: Source<'a>,
+    source: CellSource<'a>,
     layout: &'a Layout,
 }
 
 #[derive(Debug)]
-enum Source<'a> {
+enum CellSource<'a> {
     Slab(&'a Slab),
     Shared(Arc<Slab>),
     Owned(Box<Decoder>),
@@ -34,7 +34,7 @@ impl Chunk {
             Err(form) => {
                 let mut decoder = Box::new(Decoder::default());
                 decode(&form, &mut decoder, self.layout(), &|_| Some(0..usize::MAX))?;
-                Ok(CellsView { source: Source::Owned(decoder), layout: self.layout() })
+                Ok(CellsView { source: CellSource::Owned(decoder), layout: self.layout() })
             }
         }
     }
@@ -45,13 +45,13 @@ impl Chunk {
             Ok(source) => Ok(CellsView { source, layout: self.layout() }),
             Err(form) => {
                 decode(&form, decoder, self.layout(), wanted)?;
-                Ok(CellsView { source: Source::Borrowed(decoder), layout: self.layout() })
+                Ok(CellsView { source: CellSource::Borrowed(decoder), layout: self.layout() })
             }
         }
     }
 
     /// The present form. The disk tier knows then that the chunk is read.
-    fn form_to_read(&self, packable: &Packable) -> Form {
+    fn form_to_read(&self, packable: &Packable) -> ChunkForm {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
         }
@@ -59,22 +59,22 @@ impl Chunk {
     }
 
     /// The raw bytes, or else the form that has to be unpacked or read.
-    fn source(&self) -> Result<Source<'_>, Form> {
+    fn source(&self) -> Result<CellSource<'_>, ChunkForm> {
         match &self.storage {
-            Storage::Plain(plain) => Ok(Source::Slab(&plain.slab)),
+            Storage::Plain(plain) => Ok(CellSource::Slab(&plain.slab)),
             Storage::Packable(packable) => match self.form_to_read(packable) {
-                Form::Raw(slab) => Ok(Source::Shared(slab)),
+                ChunkForm::Raw(slab) => Ok(CellSource::Shared(slab)),
                 other => Err(other),
             },
         }
     }
 }
 
-fn decode(form: &Form, decoder: &mut Decoder, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+fn decode(form: &ChunkForm, decoder: &mut Decoder, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
     match form {
-        Form::Raw(_) => unreachable!("raw cells are read where they lie"),
-        Form::Packed(packed) => decoder.decode(packed, layout, wanted),
-        Form::Stored(stored) => decoder.decode_stored(stored, layout, wanted),
+        ChunkForm::Raw(_) => unreachable!("raw cells are read where they lie"),
+        ChunkForm::Packed(packed) => decoder.decode(packed, layout, wanted),
+        ChunkForm::Stored(stored) => decoder.decode_stored(stored, layout, wanted),
     }
 }
 
@@ -85,10 +85,10 @@ impl CellsView<'_> {
     #[inline]
     pub fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
         match &self.source {
-            Source::Slab(slab) => slab.cell(column, index),
-            Source::Shared(slab) => slab.cell(column, index),
-            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), index, 1),
-            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), index, 1),
+            CellSource::Slab(slab) => slab.cell(column, index),
+            CellSource::Shared(slab) => slab.cell(column, index),
+            CellSource::Owned(decoder) => decoder.run(column, self.layout.width(column), index, 1),
+            CellSource::Borrowed(decoder) => decoder.run(column, self.layout.width(column), index, 1),
         }
     }
 
@@ -96,10 +96,10 @@ impl CellsView<'_> {
     #[inline]
     pub fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
         match &self.source {
-            Source::Slab(slab) => slab.run(column, first, n),
-            Source::Shared(slab) => slab.run(column, first, n),
-            Source::Owned(decoder) => decoder.run(column, self.layout.width(column), first, n),
-            Source::Borrowed(decoder) => decoder.run(column, self.layout.width(column), first, n),
+            CellSource::Slab(slab) => slab.run(column, first, n),
+            CellSource::Shared(slab) => slab.run(column, first, n),
+            CellSource::Owned(decoder) => decoder.run(column, self.layout.width(column), first, n),
+            CellSource::Borrowed(decoder) => decoder.run(column, self.layout.width(column), first, n),
         }
     }
 }

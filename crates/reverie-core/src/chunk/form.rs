@@ -17,12 +17,12 @@ pub(super) struct Packable {
 
 #[derive(Debug)]
 pub(super) struct FormState {
-    pub(super) form: Form,
+    pub(super) form: ChunkForm,
     pub(super) accounts: Accounts,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(super) enum ChunkForm {
     Raw(Arc<Slab>),
     Packed(Arc<Packed>),
     Stored(Arc<Stored>),
@@ -99,7 +99,7 @@ impl Accounts {
 }
 
 impl Packable {
-    pub(super) fn new(form: Form, layout: Arc<Layout>) -> Self {
+    pub(super) fn new(form: ChunkForm, layout: Arc<Layout>) -> Self {
         let state = Mutex::new(FormState { form, accounts: Accounts::default() });
         Self { layout, state }
     }
@@ -113,12 +113,12 @@ impl Packable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> ChunkForm {
         self.state().form.clone()
     }
 }
 
-impl Form {
+impl ChunkForm {
     pub(super) fn has(&self, column: usize, cell: usize) -> bool {
         match self {
             Self::Raw(slab) => slab.has(column, cell),

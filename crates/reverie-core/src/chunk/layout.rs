@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 
 /// The place of one column: the cell `index` begins at `offset + index * stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ColumnPlace {
     pub(super) offset: usize,
     pub(super) stride: usize,
     pub(super) width: usize,
@@ -17,7 +17,7 @@ pub(super) struct Place {
 /// cell holds no value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
-    places: Box<[Place]>,
+    places: Box<[ColumnPlace]>,
     capacity: usize,
     lengths_at: usize,
     holes_at: usize,
@@ -73,7 +73,7 @@ impl Layout {
         let place = |&(width, itemsize): &(usize, usize)| {
             let offset = end.checked_next_multiple_of(LINE)?;
             end = width.checked_mul(capacity)?.checked_add(offset)?;
-            Some(Place { offset, stride: width, width, itemsize })
+            Some(ColumnPlace { offset, stride: width, width, itemsize })
         };
         let places = cells.iter().map(place).collect::<Option<_>>()?;
         Self::finish(places, capacity, end, false)
@@ -89,15 +89,15 @@ impl Layout {
             let offset = row.checked_next_multiple_of(align_of(itemsize))?;
             align = align.max(align_of(itemsize));
             row = offset.checked_add(width)?;
-            Some(Place { offset, stride: 0, width, itemsize })
+            Some(ColumnPlace { offset, stride: 0, width, itemsize })
         };
-        let mut places = cells.iter().map(place).collect::<Option<Box<[Place]>>>()?;
+        let mut places = cells.iter().map(place).collect::<Option<Box<[ColumnPlace]>>>()?;
         let stride = row.checked_next_multiple_of(align)?;
         places.iter_mut().for_each(|place| place.stride = stride);
         Self::finish(places, capacity, stride.checked_mul(capacity)?, true)
     }
 
-    fn finish(places: Box<[Place]>, capacity: usize, end: usize, interleaved: bool) -> Option<Self> {
+    fn finish(places: Box<[ColumnPlace]>, capacity: usize, end: usize, interleaved: bool) -> Option<Self> {
         u32::try_from(capacity).ok().filter(|capacity| *capacity > 0)?;
         let lengths_at = end.checked_next_multiple_of(size_of::<u32>())?;
         let holes_at = size_of::<u32>().checked_mul(places.len())?.checked_add(lengths_at)?;
@@ -117,11 +117,11 @@ impl Layout {
         self.interleaved
     }
 
-    pub(super) fn places(&self) -> &[Place] {
+    pub(super) fn places(&self) -> &[ColumnPlace] {
         &self.places
     }
 
-    pub(super) fn place(&self, column: usize) -> &Place {
+    pub(super) fn place(&self, column: usize) -> &ColumnPlace {
         &self.places[column]
     }
 

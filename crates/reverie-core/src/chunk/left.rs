@@ -2,8 +2,8 @@
 
 use super::Chunk;
 use super::codec::{Packed, head_bytes};
-use super::form::Form;
-use super::saved::{Restorer, SavedPart};
+use super::form::ChunkForm;
+use super::saved::{Restorer, SplitBytes};
 use super::tier::{InSegment, Stored, Unread};
 use crate::disk::Input;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const SMALL: u64 = 4096;
 
 /// The record of a chunk.
-pub(crate) struct Record {
+pub(crate) struct RecordOnDisk {
     /// The bytes of the chunk.
     pub(crate) at: InSegment,
     /// Bytes of the record before them, of which the CRC covers all but the first four.
@@ -34,7 +34,7 @@ impl Restorer {
     /// All of the record is read and checked with the first cell. `Damaged` if these cannot be the bytes of a chunk.
     pub(crate) fn leave(
         &mut self,
-        record: &Record,
+        record: &RecordOnDisk,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
         open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
     ) -> Result<Arc<Chunk>> {
@@ -42,7 +42,7 @@ impl Restorer {
         let length = usize::try_from(record.at.length).map_err(|_| ends())?;
         let mut head = vec![0; length.min(SMALL as usize)];
         read(0, &mut head)?;
-        let needed = head_bytes(SavedPart::columns(&head));
+        let needed = head_bytes(SplitBytes::columns(&head));
         if needed > length {
             return Err(ends());
         }
@@ -50,7 +50,7 @@ impl Restorer {
             head.resize(needed, 0);
             read(0, &mut head)?;
         }
-        let part = SavedPart::parse(&head[..needed])?;
+        let part = SplitBytes::parse(&head[..needed])?;
         let form_bytes = length - (needed - part.form.len());
         let layout = self.layout(part.by_column, part.entries, part.capacity)?;
         let sections = Packed::sections_of(part.form, form_bytes, &layout)?;
@@ -69,7 +69,7 @@ impl Restorer {
         let widths = (0..sections.len()).map(|column| layout.width(column));
         let (packs, columns) = (!part.plain, sections.iter().copied().zip(widths));
         let stored = Stored::unread(place, unread, columns, holes, packs, &mut self.last);
-        let form = Form::Stored(Arc::new(stored));
+        let form = ChunkForm::Stored(Arc::new(stored));
         Ok(Chunk::packable(form, layout, packs, &self.meter))
     }
 }
@@ -141,7 +141,7 @@ mod tests {
             segment.read_at(BEFORE as u64 + offset, into).map_err(reading(Path::new("segment"), offset))
         };
         let open = || Ok((PathBuf::from("segment"), Box::new(Bytes(bytes)) as Box<dyn Input>));
-        restorer.leave(&Record { at, before: BEFORE as u32, crc }, read, open)
+        restorer.leave(&RecordOnDisk { at, before: BEFORE as u32, crc }, read, open)
     }
 
     fn with_tier(name: &str, test: impl FnOnce(&Arc<Meter>)) {

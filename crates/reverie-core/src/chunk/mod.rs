@@ -26,19 +26,19 @@ pub use compression::Compression;
 pub(crate) use decoder::SpareDecoder;
 pub use decoder::{Decoder, Wanted};
 pub use layout::Layout;
-pub(crate) use left::Record;
-pub(crate) use moved::{Follower, OnDisk};
+pub(crate) use left::RecordOnDisk;
+pub(crate) use moved::{CellsOnDisk, Follower};
 pub use raw::{PackedBytes, Raw};
 pub use saved::{Content, Restorer};
 pub use slab::{fill, filled};
-pub(crate) use tier::{InSegment, NUMBERED, SavedChunk, Segments, Tier};
+pub(crate) use tier::{InSegment, NUMBERED, SavedChunk, SegmentStore, Tier};
 pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 
 use crate::error::Result;
 use account::{Size, TableRefs};
 use codec::Packed;
-use form::{Form, Packable};
+use form::{ChunkForm, Packable};
 use slab::Slab;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -66,14 +66,14 @@ pub struct Chunk {
 #[derive(Debug)]
 enum Storage {
     /// Raw for ever: read without a lock.
-    Plain(Plain),
+    Plain(PlainChunk),
     /// Raw until sealed, then perhaps packed, moved to the disk, or both.
     Packable(Packable),
 }
 
 #[derive(Debug)]
 #[repr(C)] // as of `Chunk`
-struct Plain {
+struct PlainChunk {
     slab: Slab,
     refs: TableRefs,
 }
@@ -86,11 +86,11 @@ impl Chunk {
     pub(crate) const READ_FIRST: usize = std::mem::offset_of!(Chunk, storage) + size_of::<usize>() + size_of::<Slab>();
 
     fn plain_of(slab: Slab, meter: &Arc<Meter>) -> Arc<Self> {
-        Self::new(Storage::Plain(Plain { slab, refs: TableRefs::default() }), false, meter)
+        Self::new(Storage::Plain(PlainChunk { slab, refs: TableRefs::default() }), false, meter)
     }
 
     /// `packs`: it may be packed; otherwise it only moves.
-    fn packable(form: Form, layout: Arc<Layout>, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
+    fn packable(form: ChunkForm, layout: Arc<Layout>, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
         Self::new(Storage::Packable(Packable::new(form, layout)), packs, meter)
     }
 
@@ -115,7 +115,7 @@ impl Chunk {
     /// when the column is read.
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
         let packed = Arc::new(Packed::parse(bytes.into(), &layout)?);
-        let chunk = Self::packable(Form::Packed(packed), layout, true, meter);
+        let chunk = Self::packable(ChunkForm::Packed(packed), layout, true, meter);
         chunk.enlist();
         Ok(chunk)
     }
@@ -128,7 +128,7 @@ impl Chunk {
             tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
         } else if let Storage::Packable(packable) = &self.storage {
             // Only its writer could pack it, and only a tier that it was enlisted with could move it.
-            self.stays_raw.store(matches!(packable.form(), Form::Raw(_)), Ordering::Relaxed);
+            self.stays_raw.store(matches!(packable.form(), ChunkForm::Raw(_)), Ordering::Relaxed);
         }
     }
 
@@ -136,15 +136,15 @@ impl Chunk {
     pub fn packed(&self) -> Option<Vec<u8>> {
         match &self.storage {
             Storage::Packable(packable) => match packable.form() {
-                Form::Packed(packed) => Some(packed.bytes().to_vec()),
-                Form::Raw(_) | Form::Stored(_) => None,
+                ChunkForm::Packed(packed) => Some(packed.bytes().to_vec()),
+                ChunkForm::Raw(_) | ChunkForm::Stored(_) => None,
             },
             Storage::Plain(_) => None,
         }
     }
 
     /// Replaces the bytes by another form of them; readers keep the form that they read until they are done.
-    fn replace(&self, form: Form) {
+    fn replace(&self, form: ChunkForm) {
         let Storage::Packable(packable) = &self.storage else { unreachable!("a plain chunk stays raw") };
         let (bytes, on_disk) = form.sizes(packable.raw_bytes());
         let bytes = HEADER + bytes;
@@ -162,7 +162,7 @@ impl Chunk {
     }
 
     /// Its bytes in this form, whose lock is held.
-    fn counts_for(&self, form: &Form) -> Size {
+    fn counts_for(&self, form: &ChunkForm) -> Size {
         let open = self.open.load(Ordering::Relaxed);
         Size { bytes: self.size_bytes(), on_disk: form.disk_bytes(), open }
     }
@@ -170,7 +170,7 @@ impl Chunk {
     /// Replaces the raw bytes by the packed form.
     fn pack(&self, packed: Packed) {
         let before = self.size_bytes();
-        self.replace(Form::Packed(Arc::new(packed)));
+        self.replace(ChunkForm::Packed(Arc::new(packed)));
         if self.size_bytes() < before {
             Memory::freed(&*self.meter);
         }
@@ -328,8 +328,8 @@ impl Chunk {
     pub(crate) fn left_raw(&self) -> Option<Arc<Slab>> {
         match &self.storage {
             Storage::Packable(packable) if self.stays_raw.load(Ordering::Relaxed) => match packable.form() {
-                Form::Raw(slab) => Some(slab),
-                Form::Packed(_) | Form::Stored(_) => None,
+                ChunkForm::Raw(slab) => Some(slab),
+                ChunkForm::Packed(_) | ChunkForm::Stored(_) => None,
             },
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! A chunk as the disk tier sees it.
 
-use super::form::Form;
+use super::form::ChunkForm;
 use super::slab::zeroed;
 use super::tier::{LastShape, Movable, Record, SavedChunk, Stored};
 use super::{Chunk, HEADER, Storage};
@@ -20,7 +20,7 @@ impl Movable for Chunk {
     }
 
     fn has_packed_bytes(&self) -> bool {
-        matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Packed(_)))
+        matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), ChunkForm::Packed(_)))
     }
 
     fn take_used(&self) -> bool {
@@ -31,8 +31,8 @@ impl Movable for Chunk {
         match &self.storage {
             Storage::Plain(_) => None,
             Storage::Packable(packable) => match packable.form() {
-                Form::Stored(stored) => Some(stored),
-                Form::Raw(_) | Form::Packed(_) => None,
+                ChunkForm::Stored(stored) => Some(stored),
+                ChunkForm::Raw(_) | ChunkForm::Packed(_) => None,
             },
         }
     }
@@ -40,14 +40,14 @@ impl Movable for Chunk {
     fn record(&self, out: &mut Vec<u8>) -> Option<Record> {
         let Storage::Packable(packable) = &self.storage else { return None };
         match packable.form() {
-            Form::Raw(slab) => Some(Record::of_slab(&slab, out)),
-            Form::Packed(packed) => Some(Record::of_packed(&packed, |column| packable.layout.width(column), out)),
-            Form::Stored(_) => None,
+            ChunkForm::Raw(slab) => Some(Record::of_slab(&slab, out)),
+            ChunkForm::Packed(packed) => Some(Record::of_packed(&packed, |column| packable.layout.width(column), out)),
+            ChunkForm::Stored(_) => None,
         }
     }
 
     fn store(&self, stored: Stored) {
-        self.replace(Form::Stored(Arc::new(stored)));
+        self.replace(ChunkForm::Stored(Arc::new(stored)));
     }
 }
 
@@ -79,9 +79,9 @@ impl Chunk {
         match &self.storage {
             Storage::Plain(_) => false,
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(_) => false,
-                Form::Packed(_) => true,
-                Form::Stored(stored) => stored.was_packed(),
+                ChunkForm::Raw(_) => false,
+                ChunkForm::Packed(_) => true,
+                ChunkForm::Stored(stored) => stored.was_packed(),
             },
         }
     }
@@ -103,13 +103,13 @@ impl Follower {
 }
 
 /// Cells on the disk that are read directly to where they are wanted.
-pub(crate) struct OnDisk {
+pub(crate) struct CellsOnDisk {
     stored: Arc<Stored>,
     column: usize,
     from: u64,
 }
 
-impl OnDisk {
+impl CellsOnDisk {
     /// Those with a smaller order lie before.
     pub(crate) fn order(&self) -> (u64, u64) {
         let (file, offset) = self.stored.order();
@@ -141,9 +141,9 @@ impl Chunk {
     }
 
     /// Cells that can be read directly; `None` if they are in memory, packed, or checked only together with others.
-    pub(crate) fn on_disk(&self, column: usize, cells: Range<usize>) -> Option<OnDisk> {
+    pub(crate) fn on_disk(&self, column: usize, cells: Range<usize>) -> Option<CellsOnDisk> {
         let (stored, width) = (self.stored()?, self.layout().width(column));
         let from = (cells.start * width) as u64;
-        stored.is_read_alone(column, width, &cells).then(|| OnDisk { stored, column, from })
+        stored.is_read_alone(column, width, &cells).then(|| CellsOnDisk { stored, column, from })
     }
 }

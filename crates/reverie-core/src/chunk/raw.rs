@@ -1,7 +1,7 @@
 //! The contents of a chunk, to send it elsewhere.
 
 use super::codec::Packed;
-use super::form::Form;
+use super::form::ChunkForm;
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
 use std::ops::Range;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 /// The cells of a raw chunk. They stay readable after the chunk is packed, and grow as long as it is written.
 #[derive(Clone, Debug)]
-pub struct Raw(Of);
+pub struct Raw(RawSource);
 
 #[derive(Clone, Debug)]
-enum Of {
+enum RawSource {
     Plain(Arc<Chunk>),
     Shared(Arc<Slab>),
 }
@@ -25,10 +25,10 @@ impl Chunk {
     /// The raw cells; `None` once the chunk is packed or on the disk.
     pub fn raw_cells(self: &Arc<Self>) -> Option<Raw> {
         match &self.storage {
-            Storage::Plain(_) => Some(Raw(Of::Plain(Arc::clone(self)))),
+            Storage::Plain(_) => Some(Raw(RawSource::Plain(Arc::clone(self)))),
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => Some(Raw(Of::Shared(slab))),
-                Form::Packed(_) | Form::Stored(_) => None,
+                ChunkForm::Raw(slab) => Some(Raw(RawSource::Shared(slab))),
+                ChunkForm::Packed(_) | ChunkForm::Stored(_) => None,
             },
         }
     }
@@ -38,8 +38,8 @@ impl Chunk {
         match &self.storage {
             Storage::Plain(_) => None,
             Storage::Packable(packable) => match packable.form() {
-                Form::Packed(packed) => Some(PackedBytes(packed)),
-                Form::Raw(_) | Form::Stored(_) => None,
+                ChunkForm::Packed(packed) => Some(PackedBytes(packed)),
+                ChunkForm::Raw(_) | ChunkForm::Stored(_) => None,
             },
         }
     }
@@ -51,18 +51,18 @@ impl Chunk {
         let Storage::Packable(packable) = &self.storage else { return 0 };
         let width = packable.layout.width(column);
         match packable.form() {
-            Form::Raw(_) => 0,
-            Form::Packed(packed) => {
+            ChunkForm::Raw(_) => 0,
+            ChunkForm::Packed(packed) => {
                 let section = &packed.sections()[column];
                 section.coding.unpacked_with(width, cells, section.cells as usize).len() as u64 * width as u64
             }
-            Form::Stored(stored) => stored.read_bytes(column, width, cells),
+            ChunkForm::Stored(stored) => stored.read_bytes(column, width, cells),
         }
     }
 
     /// True if the chunk's bytes are on the disk.
     pub fn is_on_disk(&self) -> bool {
-        matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), Form::Stored(_)))
+        matches!(&self.storage, Storage::Packable(packable) if matches!(packable.form(), ChunkForm::Stored(_)))
     }
 
     /// True if the chunk is packed, or may be packed when it is sealed.
@@ -82,8 +82,8 @@ impl std::ops::Deref for PackedBytes {
 impl Raw {
     fn slab(&self) -> &Slab {
         match &self.0 {
-            Of::Shared(slab) => slab,
-            Of::Plain(chunk) => match &chunk.storage {
+            RawSource::Shared(slab) => slab,
+            RawSource::Plain(chunk) => match &chunk.storage {
                 Storage::Plain(plain) => &plain.slab,
                 Storage::Packable(_) => unreachable!("made of a plain chunk"),
             },

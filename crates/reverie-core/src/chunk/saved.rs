@@ -6,7 +6,7 @@
 
 use super::chooser::hole_bits;
 use super::codec::{Packed, RAW, SAVED_ENTRY as ENTRY, SAVED_HEAD as HEAD, Section};
-use super::form::Form;
+use super::form::ChunkForm;
 use super::slab::Slab;
 use super::tier::LastShape;
 use super::{Chunk, ChunkWriter, Compression, Layout, Meter, Storage};
@@ -37,13 +37,13 @@ impl Chunk {
     /// The part to save now. Reads the disk if the chunk is there; the errors are those of [`Chunk::save`].
     pub fn content(&self) -> Result<Content<'_>> {
         let of = match &self.storage {
-            Storage::Plain(plain) => Of::Plain(&plain.slab),
+            Storage::Plain(plain) => SavedSource::Plain(&plain.slab),
             Storage::Packable(packable) => match packable.form() {
-                Form::Raw(slab) => Of::Raw(slab),
-                Form::Packed(packed) => Of::Packed(packed),
-                Form::Stored(stored) => {
+                ChunkForm::Raw(slab) => SavedSource::Raw(slab),
+                ChunkForm::Packed(packed) => SavedSource::Packed(packed),
+                ChunkForm::Stored(stored) => {
                     let loaded = Arc::new(stored.load()?);
-                    if stored.was_packed() { Of::Packed(loaded) } else { Of::Loaded(loaded) }
+                    if stored.was_packed() { SavedSource::Packed(loaded) } else { SavedSource::Loaded(loaded) }
                 }
             },
         };
@@ -54,10 +54,10 @@ impl Chunk {
 /// The bytes of a chunk, to be saved.
 pub struct Content<'a> {
     layout: &'a Layout,
-    of: Of<'a>,
+    of: SavedSource<'a>,
 }
 
-enum Of<'a> {
+enum SavedSource<'a> {
     Plain(&'a Slab),
     Raw(Arc<Slab>),
     Packed(Arc<Packed>),
@@ -68,7 +68,7 @@ enum Of<'a> {
 impl Content<'_> {
     /// True if packed bytes are saved.
     pub(crate) fn is_packed(&self) -> bool {
-        matches!(self.of, Of::Packed(_))
+        matches!(self.of, SavedSource::Packed(_))
     }
 
     /// Appends the cells of each column from these on as bytes to `out`; returns where the next part begins.
@@ -77,11 +77,11 @@ impl Content<'_> {
     /// for a later one, and then `out` is as it was.
     pub fn save_from(&self, from: &[u32], out: &mut Vec<u8>) -> Option<Vec<u32>> {
         let (slab, packed, is_plain) = match &self.of {
-            Of::Plain(slab) => (Some(*slab), None, true),
-            Of::Raw(slab) => (Some(&**slab), None, true),
-            Of::Packed(_) | Of::Loaded(_) if !from.is_empty() => return None,
-            Of::Packed(packed) => (None, Some(packed), false),
-            Of::Loaded(packed) => (None, Some(packed), true),
+            SavedSource::Plain(slab) => (Some(*slab), None, true),
+            SavedSource::Raw(slab) => (Some(&**slab), None, true),
+            SavedSource::Packed(_) | SavedSource::Loaded(_) if !from.is_empty() => return None,
+            SavedSource::Packed(packed) => (None, Some(packed), false),
+            SavedSource::Loaded(packed) => (None, Some(packed), true),
         };
         let layout = self.layout;
         out.reserve(HEAD + ENTRY * layout.num_columns());
@@ -138,7 +138,7 @@ impl Restorer {
 
     /// The sealed chunk from the bytes that [`Chunk::save`] wrote. `Damaged` if they cannot be those of a chunk.
     pub fn chunk(&mut self, bytes: &[u8]) -> Result<Arc<Chunk>> {
-        let part = SavedPart::parse(bytes)?;
+        let part = SplitBytes::parse(bytes)?;
         let layout = self.layout(part.by_column, part.entries, part.capacity)?;
         if !part.plain {
             return Chunk::from_packed(layout, part.form, &self.meter);
@@ -161,11 +161,11 @@ impl Restorer {
         if more.is_empty() {
             return self.chunk(first);
         }
-        let of = SavedPart::parse(first)?;
+        let of = SplitBytes::parse(first)?;
         let whole = self.layout(of.by_column, of.entries, of.capacity)?;
         let mut packed = Vec::with_capacity(parts.len());
         for part in parts {
-            let part = SavedPart::parse(part)?;
+            let part = SplitBytes::parse(part)?;
             if !part.plain || (part.by_column, part.entries, part.capacity) != (of.by_column, of.entries, of.capacity) {
                 return Err(damaged("its parts belong to several chunks"));
             }
@@ -212,7 +212,7 @@ impl Restorer {
 }
 
 /// The bytes of a chunk or of a part of it, split.
-pub(super) struct SavedPart<'a> {
+pub(super) struct SplitBytes<'a> {
     pub(super) by_column: bool,
     pub(super) plain: bool,
     pub(super) capacity: usize,
@@ -220,7 +220,7 @@ pub(super) struct SavedPart<'a> {
     pub(super) form: &'a [u8],
 }
 
-impl<'a> SavedPart<'a> {
+impl<'a> SplitBytes<'a> {
     /// The number of columns, from the first bytes of the chunk; zero if they are too few.
     pub(super) fn columns(bytes: &[u8]) -> usize {
         bytes.get(2..6).map_or(0, |number| u32::from_le_bytes(number.try_into().expect("four bytes")) as usize)

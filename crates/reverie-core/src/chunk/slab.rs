@@ -11,9 +11,9 @@ mod rows;
 use fill::copy_small;
 pub use fill::{fill, filled};
 pub(crate) use fill::{fill_with, zeroed};
-pub(crate) use rows::Rows;
+pub(crate) use rows::SlabRows;
 
-use super::layout::{ALIGN, Layout, Place};
+use super::layout::{ALIGN, ColumnPlace, Layout};
 use std::alloc;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
@@ -107,7 +107,7 @@ impl Slab {
 
     /// The address of a cell. Sound to use for an `index` up to the layout's capacity.
     #[inline]
-    fn at(&self, place: &Place, index: usize) -> *mut u8 {
+    fn at(&self, place: &ColumnPlace, index: usize) -> *mut u8 {
         self.base.as_ptr().wrapping_add(place.offset + index * place.stride)
     }
 
@@ -184,7 +184,7 @@ impl Slab {
     /// # Safety
     /// The cells must be in bounds, unpublished, and only the caller's pen may write them.
     #[inline(always)]
-    unsafe fn write(&self, place: &Place, first: usize, cells: &[u8], n: usize) {
+    unsafe fn write(&self, place: &ColumnPlace, first: usize, cells: &[u8], n: usize) {
         assert!(cells.len() == n * place.width, "{} bytes for {n} cells of {} bytes", cells.len(), place.width);
         if place.stride == place.width || n == 1 {
             // SAFETY: as required of the caller; `cells` cannot overlap them, as no slice of unpublished cells exists.
@@ -243,7 +243,7 @@ impl Slab {
 
     /// Checks that the pen may write `n` more cells of the column; returns the first.
     #[inline]
-    fn claim(&self, pen: &Pen, column: usize, n: usize) -> (usize, Place) {
+    fn claim(&self, pen: &Pen, column: usize, n: usize) -> (usize, ColumnPlace) {
         assert!(pen.id == self.id, "the pen of another chunk");
         let first = self.lengths()[column].load(Ordering::Relaxed) as usize;
         let capacity = self.layout.capacity();

@@ -3,7 +3,7 @@
 use super::chooser::Chooser;
 use super::codec::Packed;
 use super::compression::Compression;
-use super::form::Form;
+use super::form::ChunkForm;
 use super::slab::{Pen, Slab};
 use super::{Chunk, Layout, Meter, Storage};
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ impl ChunkWriter {
         let packs = compression != Compression::None;
         if packs || meter.tier().is_some() {
             let slab = Arc::new(slab);
-            let chunk = Chunk::packable(Form::Raw(Arc::clone(&slab)), layout, packs, meter);
+            let chunk = Chunk::packable(ChunkForm::Raw(Arc::clone(&slab)), layout, packs, meter);
             if meter.tier().is_some() {
                 chunk.set_open(true);
             }

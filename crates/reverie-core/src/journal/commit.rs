@@ -37,14 +37,14 @@ pub(super) struct Commit {
     pub(super) chunks: Vec<u64>,
     pub(super) spans: Vec<Vec<SavedPart>>,
     pub(super) episodes: Vec<(u32, Box<[u32]>)>,
-    pub(super) tables: Vec<Change>,
+    pub(super) tables: Vec<TableChange>,
     /// All forgotten senders, if they changed.
     pub(super) forgotten: Option<Vec<Sender>>,
 }
 
 /// The changes of one table, as read.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct TableChange {
     pub(super) name: String,
     pub(super) options: Option<TableOptions>,
     pub(super) cleared: bool,
@@ -62,7 +62,7 @@ pub(super) struct Change {
     pub(super) senders: Vec<SenderChange>,
 }
 
-impl Change {
+impl TableChange {
     /// True if the table has other items, priorities or limits after it, and not only leases or marks of senders.
     pub(super) fn has_content(&self) -> bool {
         // Draws that are leased are undone in the counts of their items.
@@ -180,10 +180,10 @@ pub(super) fn put_counters(out: &mut Bytes, counters: &Counters) {
     out.u64(counters.deletes);
 }
 
-fn change(from: &mut Reader<'_>) -> Decoded<Change> {
+fn change(from: &mut Reader<'_>) -> Decoded<TableChange> {
     let length = from.u32()? as usize;
     let name = String::from_utf8(from.take(length)?.to_vec()).map_err(|error| error.to_string())?;
-    Ok(Change {
+    Ok(TableChange {
         name,
         options: optional(from, record)?,
         cleared: flag(from)?,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The parts of a commit in addition to the changes of the tables.
-pub(super) struct Head {
+pub(super) struct CommitHead {
     pub(super) number: u64,
     pub(super) synced: (u64, u64),
     pub(super) clock: Duration,
@@ -45,7 +45,7 @@ impl Encoder {
 }
 
 /// The objects that the items of a commit share, each once. Addresses are of objects that the items keep alive.
-struct Shared<'a> {
+struct CommitObjects<'a> {
     chunks: Vec<u64>,
     /// The first chunk that could not be read from the disk.
     failed: Option<Error>,
@@ -60,7 +60,7 @@ struct Shared<'a> {
     known: u32,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> CommitObjects<'a> {
     fn chunk(&mut self, log: &mut ChunkLog, chunk: &Arc<Chunk>) -> u32 {
         let next = self.chunks.len() as u32;
         let number = *self.chunk_numbers.entry(Arc::as_ptr(chunk) as usize).or_insert(next);
@@ -120,13 +120,13 @@ impl Encoder {
     /// Appends a commit to `log`, after the records of its chunks.
     ///
     /// `Storage` or `DamagedFile` for a chunk on the disk that cannot be read; there is no commit then.
-    pub(super) fn put(&mut self, log: &mut ChunkLog, head: &Head, tables: &[(&str, TableDelta)]) -> Result<()> {
+    pub(super) fn put(&mut self, log: &mut ChunkLog, head: &CommitHead, tables: &[(&str, TableDelta)]) -> Result<()> {
         let Self { kept, patterns: known, commit: out, changes } = self;
         for buffer in [&mut *out, &mut *changes] {
             buffer.0.clear();
             buffer.0.shrink_to(BUFFER);
         }
-        let mut shared = Shared {
+        let mut shared = CommitObjects {
             chunks: Vec::new(),
             failed: None,
             spans: Vec::new(),
@@ -139,7 +139,7 @@ impl Encoder {
         };
         changes.u32(tables.len() as u32);
         tables.iter().for_each(|(name, delta)| put_change(changes, log, &mut shared, name, delta));
-        let Shared { chunks, failed, spans, patterns, chunk_numbers, .. } = shared;
+        let CommitObjects { chunks, failed, spans, patterns, chunk_numbers, .. } = shared;
         if let Some(error) = failed {
             // The next commit has all patterns of its items.
             kept.clear();
@@ -170,7 +170,13 @@ impl Encoder {
     }
 }
 
-fn put_change<'a>(out: &mut Bytes, log: &mut ChunkLog, shared: &mut Shared<'a>, name: &str, delta: &'a TableDelta) {
+fn put_change<'a>(
+    out: &mut Bytes,
+    log: &mut ChunkLog,
+    shared: &mut CommitObjects<'a>,
+    name: &str,
+    delta: &'a TableDelta,
+) {
     out.u32(name.len() as u32);
     out.0.extend_from_slice(name.as_bytes());
     put_optional(out, delta.options.as_ref(), put_record);

@@ -7,7 +7,7 @@
 
 use super::log::{Failed, Log, SinceCheckpoint};
 use super::options::{JournalOptions, Syncs};
-use super::progress::{NotCancellable, Progress};
+use super::progress::{BarrierHolder, Progress};
 use super::recover::JournalEnd;
 use crate::checkpoint::{Saved, Store};
 use crate::chunk::Chunk;
@@ -111,7 +111,7 @@ impl Journal {
         if let Some(outcome) = outcome(&progress) {
             return Ticket::done(outcome);
         }
-        let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(BarrierHolder), 0, false);
         let round = progress.next;
         queue(&mut progress).push((round, promise));
         let wakes = progress.asleep || progress.wants_disk;

@@ -1,6 +1,6 @@
 //! Makes commits: takes what changed from the tables, and writes it.
 
-use super::encode::{Encoder, Head};
+use super::encode::{CommitHead, Encoder};
 use super::recover::{JournalEnd, unneeded};
 use crate::checkpoint::summary::LogStart;
 use crate::checkpoint::{Saved, Store};
@@ -194,7 +194,7 @@ impl Log {
             return Ok(());
         }
         let (number, synced) = (state.next, state.synced);
-        let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
+        let head = CommitHead { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: names };
         let mut log = self.store.log();
         state.written += log.segments.take_bytes();
         if let Err(error) = state.encoder.put(&mut log, &head, &deltas) {
@@ -244,7 +244,7 @@ impl Log {
             return;
         }
         let (number, synced) = (state.next, state.synced);
-        let head = Head { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: None };
+        let head = CommitHead { number, synced, clock: self.tables.now(), wall: (self.now)(), forgotten: None };
         if state.encoder.put(&mut log, &head, &[]).is_err() {
             return;
         }

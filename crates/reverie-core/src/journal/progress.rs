@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 use crate::table::{JournalInfo, Promise, RequestHolder};
 
 /// Holds a barrier: nothing is withdrawn with it.
-pub(super) struct NotCancellable;
+pub(super) struct BarrierHolder;
 
-impl RequestHolder<()> for NotCancellable {
+impl RequestHolder<()> for BarrierHolder {
     fn withdraw(&self, _: u64) -> Option<()> {
         Some(())
     }

@@ -7,7 +7,7 @@ use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::names;
 use crate::checkpoint::retain::{Found, scan};
-use crate::checkpoint::segment::{First, Kind, SegmentReader};
+use crate::checkpoint::segment::{First, RecordKind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, describe, latest};
 use crate::chunk::Meter;
 use crate::disk::{Disk, damaged, folder_of};
@@ -154,7 +154,7 @@ fn first_commit(disk: &dyn Disk, root: &Path, segment: u64) -> Result<Option<u64
     };
     let mut offset = SegmentReader::first();
     while let Some((kind, place, payload)) = reader.record(offset)? {
-        if kind == Kind::Commit {
+        if kind == RecordKind::Commit {
             return Ok(Commit::head(&mut Reader::new(payload)).map(|(number, _)| number).ok());
         }
         offset += place.size();
@@ -309,9 +309,9 @@ fn read_segment(
             return Ok((!is_empty).then_some((path, offset)));
         };
         match kind {
-            Kind::Chunk | Kind::After | Kind::Start => {}
-            Kind::Part => replayed.part(payload, place).map_err(|what| damaged(&path, what, offset))?,
-            Kind::Commit => {
+            RecordKind::Chunk | RecordKind::After | RecordKind::Start => {}
+            RecordKind::Part => replayed.part(payload, place).map_err(|what| damaged(&path, what, offset))?,
+            RecordKind::Commit => {
                 let commit = Commit::read(payload).map_err(|what| damaged(&path, what, offset))?;
                 if commit.number != *next_commit {
                     let what = format!("commit {} is in the place of commit {next_commit}", commit.number);
@@ -356,7 +356,7 @@ fn says_synced(
     let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
     let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
     for offset in offsets {
-        let Some((Kind::Commit, _, payload)) = reader.record(offset)? else { continue };
+        let Some((RecordKind::Commit, _, payload)) = reader.record(offset)? else { continue };
         if Commit::head(&mut Reader::new(payload)).is_ok_and(|(_, synced)| is_it(synced)) {
             return Ok(true);
         }

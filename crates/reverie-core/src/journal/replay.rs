@@ -1,10 +1,10 @@
 //! Applies commits to the rows of a manifest.
 
-use super::commit::{Change, Commit};
+use super::commit::{Commit, TableChange};
 use crate::checkpoint::bytes::Decoded;
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::rows::{SavedBody, SavedItem, SavedPart};
-use crate::checkpoint::segment::Place;
+use crate::checkpoint::segment::RecordPlace;
 use crate::checkpoint::summary::LogStart;
 use crate::error::Result;
 use crate::item::Pattern;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct Replayed {
     manifest: Manifest,
     /// The records of each chunk, in order.
-    chunks: Vec<Vec<Place>>,
+    chunks: Vec<Vec<RecordPlace>>,
     /// The chunks by their numbers in the journal.
     by_number: HashMap<u64, u32>,
     patterns: HashMap<Pattern, u32>,
@@ -25,7 +25,7 @@ pub(super) struct Replayed {
     of_commits: Vec<u32>,
     spans: HashMap<Vec<u64>, u32>,
     episodes: BTreeMap<u32, Box<[u32]>>,
-    tables: Vec<Rows>,
+    tables: Vec<ReplayedRows>,
     /// The number of applied commits that change the tables' content.
     changes: u64,
 }
@@ -43,7 +43,7 @@ pub struct HeldLease {
 
 /// The rows of a table.
 #[derive(Default)]
-struct Rows {
+struct ReplayedRows {
     /// By slot: the item and its stream.
     rows: Vec<Option<(SavedItem, u32)>>,
     copies: BTreeMap<u32, i64>,
@@ -52,7 +52,7 @@ struct Rows {
     leases: BTreeMap<u32, Vec<Lessee>>,
 }
 
-impl Rows {
+impl ReplayedRows {
     fn put(&mut self, item: SavedItem, stream: u32) {
         let slot = item.slot as usize;
         if slot >= self.rows.len() {
@@ -84,7 +84,7 @@ impl Replayed {
         let spans = manifest.spans.iter().zip(0..).map(|(span, number)| (content(span, of(number)), number)).collect();
         let mut tables = Vec::new();
         for number in 0..manifest.summary.tables.len() {
-            let mut rows = Rows::default();
+            let mut rows = ReplayedRows::default();
             let streams = std::mem::take(&mut manifest.streams[number]);
             for (at, item) in std::mem::take(&mut manifest.items[number]).into_iter().enumerate() {
                 rows.put(item, streams.get(at).copied().unwrap_or(0));
@@ -107,7 +107,7 @@ impl Replayed {
     }
 
     /// Adds a record of a chunk: its number, 1 if it continues the chunk, the bytes.
-    pub(super) fn part(&mut self, payload: &[u8], place: Place) -> Decoded<()> {
+    pub(super) fn part(&mut self, payload: &[u8], place: RecordPlace) -> Decoded<()> {
         let (head, _) = payload.split_at_checked(9).ok_or("a chunk has no number")?;
         let number = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
         match (head[8], self.by_number.get(&number)) {
@@ -129,7 +129,7 @@ impl Replayed {
     }
 
     pub(super) fn apply(&mut self, commit: Commit) -> Decoded<()> {
-        self.changes += u64::from(commit.tables.iter().any(Change::has_content));
+        self.changes += u64::from(commit.tables.iter().any(TableChange::has_content));
         let Commit { clock, wall, known, patterns, chunks, spans, episodes, tables, forgotten, .. } = commit;
         let number = |number: &u64| {
             let known = self.by_number.get(number).copied();
@@ -195,7 +195,7 @@ impl Replayed {
         number
     }
 
-    fn change(&mut self, at: usize, change: Change, ours: impl Fn(SavedItem) -> SavedItem) {
+    fn change(&mut self, at: usize, change: TableChange, ours: impl Fn(SavedItem) -> SavedItem) {
         let (table, summary) = (&mut self.tables[at], &mut self.manifest.summary.tables[at]);
         if change.cleared {
             table.rows.clear();
@@ -255,7 +255,7 @@ impl Replayed {
     }
 
     /// The chunks that rows refer to, each with its records.
-    pub(super) fn chunks_in_use(&self) -> Vec<(u32, &[Place])> {
+    pub(super) fn chunks_in_use(&self) -> Vec<(u32, &[RecordPlace])> {
         let rows = self.tables.iter().flat_map(|table| table.rows.iter().flatten());
         let used: BTreeSet<u32> = rows.flat_map(|(item, _)| self.chunks_of(item)).collect();
         used.into_iter().map(|chunk| (chunk, &*self.chunks[chunk as usize])).collect()
@@ -340,7 +340,8 @@ impl Replayed {
         }
         let summary = &mut manifest.summary;
         (summary.num_chunks, summary.journal) = (manifest.chunks.len() as u64, None);
-        summary.chunk_bytes = manifest.chunks.iter().chain(manifest.parts.values().flatten()).map(Place::size).sum();
+        summary.chunk_bytes =
+            manifest.chunks.iter().chain(manifest.parts.values().flatten()).map(RecordPlace::size).sum();
         manifest.check().map_err(|what| manifest.damaged(format!("with the commits after it, {what}")))?;
         Ok(manifest)
     }

@@ -47,9 +47,9 @@ fn durably<T: Outcome + Send + Sync + Unpin + 'static>(
 }
 
 /// Holds a checkpoint, which continues when its caller stops waiting.
-struct NotCancellable;
+struct CheckpointHolder;
 
-impl RequestHolder<String> for NotCancellable {
+impl RequestHolder<String> for CheckpointHolder {
     fn withdraw(&self, _: u64) -> Option<String> {
         Some(String::new())
     }
@@ -138,7 +138,7 @@ impl Replay for Tables {
             let reason = "this server has no checkpointer; give it one at its start";
             return Ticket::done(Err(Error::InvalidArgument(reason.to_owned())));
         };
-        let (ticket, promise) = Ticket::promised(Arc::new(NotCancellable), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(CheckpointHolder), 0, false);
         let work = move || {
             promise.fill(catch_unwind(AssertUnwindSafe(|| take())).unwrap_or_else(|panic| Err(defect(&*panic))))
         };

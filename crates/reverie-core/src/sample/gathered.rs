@@ -1,20 +1,20 @@
 //! Batches in memory of their reader: gathered ahead, or joined from the batches of several servers.
 
 use super::Draws;
-use crate::batch::{Head, Output, Plan};
+use crate::batch::{Head, OutputArray, Plan};
 use crate::spec::Structure;
 use std::any::Any;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Memory for one array.
-pub trait Memory: Any + Send + Sync {
+pub trait ArrayMemory: Any + Send + Sync {
     /// The first `bytes` bytes.
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
 }
 
 /// Returns memory for at least this many bytes, with any content; `None` if there is none.
-pub type Allocate = fn(usize) -> Option<Box<dyn Memory>>;
+pub type Allocate = fn(usize) -> Option<Box<dyn ArrayMemory>>;
 
 /// A batch whose arrays are filled: the draws' figures, and one array for each output.
 pub struct Gathered {
@@ -23,7 +23,7 @@ pub struct Gathered {
     /// Describes the arrays.
     pub description: Description,
     /// The arrays, in the order of the outputs.
-    pub arrays: Vec<Box<dyn Memory>>,
+    pub arrays: Vec<Box<dyn ArrayMemory>>,
 }
 
 /// The description of arrays: the plan that gathered them, or the head of the batches that were joined.
@@ -36,7 +36,7 @@ pub enum Description {
 
 impl Description {
     /// The arrays: first the columns in the structure's order.
-    pub fn outputs(&self) -> &[Output] {
+    pub fn outputs(&self) -> &[OutputArray] {
         match self {
             Self::Plan(plan) => &plan.outputs,
             Self::Head(head) => &head.outputs,

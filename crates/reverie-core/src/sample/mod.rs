@@ -12,7 +12,7 @@ mod windows;
 
 pub use drawn::{Drawn, Sampled};
 pub use draws::Draws;
-pub use gathered::{Allocate, Description, Gathered, Memory};
+pub use gathered::{Allocate, ArrayMemory, Description, Gathered};
 pub use lease::{Lease, Lender, Tenure};
 pub use mixture::{Mixture, Share};
 pub use prefetch::{Prefetcher, Schedule};

@@ -2,7 +2,7 @@
 //!
 //! Their draws are leased: those of a reader that is dropped go back to their tables.
 
-use super::{Allocate, Description, Draws, Gathered, Memory, Mixture, SampleRequest, Source, Windows};
+use super::{Allocate, ArrayMemory, Description, Draws, Gathered, Mixture, SampleRequest, Source, Windows};
 use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -53,11 +53,11 @@ impl Schedule {
 
 /// The thread and its queue.
 pub struct Prefetcher {
-    shared: Arc<Shared>,
+    shared: Arc<PrefetchQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PrefetchQueue {
     /// Guards the queue; held for a push or a pop, never during a draw or a copy.
     state: Mutex<PrefetchState>,
     changed: Condvar,
@@ -82,7 +82,7 @@ impl Prefetcher {
     ) -> std::io::Result<Self> {
         let state = PrefetchState { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
         let shared =
-            Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), ahead: schedule.ahead.max(1) });
+            Arc::new(PrefetchQueue { state: Mutex::new(state), changed: Condvar::new(), ahead: schedule.ahead.max(1) });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("reverie-prefetch".to_owned())
@@ -133,7 +133,7 @@ impl Drop for Prefetcher {
 }
 
 /// Sets `ended` however the thread ends; after a panic, an error comes first.
-struct Ending<'a>(&'a Shared);
+struct Ending<'a>(&'a PrefetchQueue);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -148,7 +148,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn run(source: &dyn Source, schedule: &Schedule, (mut planner, allocate): (Planner, Allocate), shared: &Shared) {
+fn run(source: &dyn Source, schedule: &Schedule, (mut planner, allocate): (Planner, Allocate), shared: &PrefetchQueue) {
     let _ending = Ending(shared);
     let mut drawn = 0;
     loop {
@@ -180,7 +180,12 @@ fn run(source: &dyn Source, schedule: &Schedule, (mut planner, allocate): (Plann
 /// The draws of one batch; `None` if the reader closed meanwhile.
 ///
 /// Then, and after an error, the draws are kept for the reader: items of a consuming table exist nowhere else.
-fn draw(source: &dyn Source, schedule: &Schedule, parts: &[(&str, usize)], shared: &Shared) -> Result<Option<Draws>> {
+fn draw(
+    source: &dyn Source,
+    schedule: &Schedule,
+    parts: &[(&str, usize)],
+    shared: &PrefetchQueue,
+) -> Result<Option<Draws>> {
     let mut all = Draws::default();
     let whole = draw_parts(source, schedule, parts, shared, &mut all);
     if let Ok(true) = whole {
@@ -195,7 +200,7 @@ fn draw_parts(
     source: &dyn Source,
     schedule: &Schedule,
     parts: &[(&str, usize)],
-    shared: &Shared,
+    shared: &PrefetchQueue,
     all: &mut Draws,
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
@@ -232,7 +237,7 @@ fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
     };
-    let mut arrays: Vec<Box<dyn Memory>> = Vec::with_capacity(plan.outputs.len());
+    let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
         match allocate(output.bytes()) {
             Some(memory) => arrays.push(memory),
@@ -249,7 +254,7 @@ fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result
     Ok(Gathered { draws, description: Description::Plan(plan), arrays })
 }
 
-impl Shared {
+impl PrefetchQueue {
     /// False if the reader closed.
     fn wait_for_room(&self) -> bool {
         let mut state = lock(&self.state);

@@ -1,6 +1,6 @@
 //! The first difference of two structures.
 
-use super::{Key, Structure};
+use super::{Structure, StructureKey};
 
 impl Structure {
     /// The first difference of `other` from this structure: (path, what `other` has there, what this one has).
@@ -19,7 +19,9 @@ fn differ(want: &Structure, got: &Structure, path: &mut String) -> Option<(Strin
         match structure {
             Structure::Leaf => ("an array".to_owned(), Vec::new()),
             Structure::Dict(entries) => {
-                let shown = |key: &Key| if let Key::Str(text) = key { format!("'{text}'") } else { key.to_string() };
+                let shown = |key: &StructureKey| {
+                    if let StructureKey::Str(text) = key { format!("'{text}'") } else { key.to_string() }
+                };
                 let keys = entries.iter().map(|(key, _)| shown(key)).collect::<Vec<_>>().join(", ");
                 let children = entries.iter().map(|(key, child)| (key.to_string(), child)).collect();
                 (format!("a dict of {keys}"), children)

@@ -2,7 +2,7 @@
 //!
 //! In a list the depth of a structure is no depth of calls while it is read, and is checked before it becomes one.
 
-use super::{Key, Structure};
+use super::{Structure, StructureKey};
 use crate::error::Counted;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ pub enum Node {
     /// See [`Structure::Leaf`].
     Leaf,
     /// One child for each key.
-    Dict(Vec<Key>),
+    Dict(Vec<StructureKey>),
     /// This many children.
     List(u32),
     /// This many children.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_structure_of_other_nodes_than_it_says_is_refused() {
-        let twice = vec![Node::Dict(vec![Key::Int(1), Key::Int(1)]), Node::Leaf, Node::Leaf];
+        let twice = vec![Node::Dict(vec![StructureKey::Int(1), StructureKey::Int(1)]), Node::Leaf, Node::Leaf];
         for nodes in [vec![], vec![Node::Leaf; 2], vec![Node::Tuple(2), Node::Leaf], vec![Node::List(u32::MAX)], twice]
         {
             assert!(Structure::from_nodes(nodes.clone(), 9).is_err(), "{nodes:?}");

@@ -5,18 +5,18 @@ use std::fmt;
 
 /// A dictionary key, of the kinds that NumPy-based nests use and that can be sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Key {
+pub enum StructureKey {
     /// An integer key.
     Int(i64),
     /// A text key.
     Str(String),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for StructureKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Key::Int(key) => key.fmt(f),
-            Key::Str(key) => f.write_str(key),
+            StructureKey::Int(key) => key.fmt(f),
+            StructureKey::Str(key) => f.write_str(key),
         }
     }
 }
@@ -27,7 +27,7 @@ pub enum Structure {
     /// One column.
     Leaf,
     /// A mapping, sorted by key.
-    Dict(Vec<(Key, Structure)>),
+    Dict(Vec<(StructureKey, Structure)>),
     /// A list.
     List(Vec<Structure>),
     /// A plain tuple.
@@ -52,8 +52,8 @@ impl Structure {
         match self {
             Self::Leaf => 0,
             Self::Dict(entries) => {
-                let text = |key: &Key| if let Key::Str(text) = key { text.len() } else { 0 };
-                entries.iter().map(|(key, inner)| node(size_of::<Key>() + text(key), inner)).sum()
+                let text = |key: &StructureKey| if let StructureKey::Str(text) = key { text.len() } else { 0 };
+                entries.iter().map(|(key, inner)| node(size_of::<StructureKey>() + text(key), inner)).sum()
             }
             Self::List(inner) | Self::Tuple(inner) => inner.iter().map(|inner| node(0, inner)).sum(),
             Self::Record { module, name, fields, .. } => {
@@ -147,10 +147,10 @@ fn merge(
     match (old, new) {
         (Structure::Leaf, Structure::Leaf) => Ok(Structure::Leaf),
         (Structure::Dict(old), Structure::Dict(new)) => {
-            let under = |entries: &[(Key, Structure)], key: &Key| {
+            let under = |entries: &[(StructureKey, Structure)], key: &StructureKey| {
                 entries.iter().find(|(other, _)| other == key).map(|(_, child)| child.clone())
             };
-            let mut keys: Vec<&Key> = old.iter().chain(new).map(|(key, _)| key).collect();
+            let mut keys: Vec<&StructureKey> = old.iter().chain(new).map(|(key, _)| key).collect();
             keys.sort();
             keys.dedup();
             let entries = keys
@@ -184,7 +184,9 @@ mod tests {
     use super::*;
 
     fn dict(entries: &[(&str, Structure)]) -> Structure {
-        Structure::Dict(entries.iter().map(|(key, child)| (Key::Str((*key).to_owned()), child.clone())).collect())
+        Structure::Dict(
+            entries.iter().map(|(key, child)| (StructureKey::Str((*key).to_owned()), child.clone())).collect(),
+        )
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use policy::slots::slot::{Age, Slot};
 pub use policy::table::Table;
 pub use policy::table::restore::TableCut;
 pub use policy::{limiter, selector, sum_tree};
-pub use types::blocked::{Block, Blocked};
+pub use types::blocked::{Blocked, Obstacle};
 pub use types::changes::{Neighbours, Updated, Updates};
 pub use types::copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use types::delta::{Counts, SenderChange, TableDelta};

@@ -4,7 +4,9 @@ use super::support;
 use super::support::cases::cases;
 use super::support::spec;
 use proptest::prelude::*;
-use reverie_core::append::{Cells, Condition, Config, Makes, Node, Quantity, Relation, Rule, StructuredWriter};
+use reverie_core::append::{
+    ColumnCells, Config, ConfigNode, Makes, Quantity, Relation, Rule, StepCondition, StructuredWriter,
+};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::{Error, Result};
 use reverie_core::item;
@@ -40,7 +42,7 @@ fn append(writer: &mut StructuredWriter, values: &Values, partial: bool) -> Resu
         (_, value) => value.to_ne_bytes(),
     };
     let bytes: Vec<[u8; 8]> = fields.iter().map(bytes).collect();
-    let cells: Vec<Cells<'_>> = bytes.iter().map(|bytes| Cells { itemsize: 8, bytes }).collect();
+    let cells: Vec<ColumnCells<'_>> = bytes.iter().map(|bytes| ColumnCells { itemsize: 8, bytes }).collect();
     writer.append(&fields, &cells, partial)
 }
 
@@ -142,9 +144,9 @@ impl Model {
         if step < self.base as i64 { None } else { self.steps[step as usize][field] }
     }
 
-    fn holds(&self, config: usize, condition: &Condition, ending: bool) -> bool {
+    fn holds(&self, config: usize, condition: &StepCondition, ending: bool) -> bool {
         let latest = self.steps.len() - 1;
-        let Condition::Compare { quantity, modulo, relation, number } = *condition else { return ending };
+        let StepCondition::Compare { quantity, modulo, relation, number } = *condition else { return ending };
         let value = match quantity {
             Quantity::StepIndex => Some((latest - self.episode) as i64),
             Quantity::StepsSinceApplied => {
@@ -167,7 +169,7 @@ impl Model {
     }
 }
 
-fn node(field: usize) -> impl Strategy<Value = Node> {
+fn node(field: usize) -> impl Strategy<Value = ConfigNode> {
     let range = (1..9i32, 0..4i32, 1..4i32).prop_map(|(len, back, step)| item::Cells::Range {
         start: -back - (len - 1) * step,
         step,
@@ -175,13 +177,13 @@ fn node(field: usize) -> impl Strategy<Value = Node> {
     });
     let list = prop::collection::vec(-6..1i32, 1..5).prop_map(|list| item::Cells::List(list.into()));
     prop_oneof![
-        (0..6i32).prop_map(move |back| Node { field, cells: item::Cells::one(-back), squeeze: true }),
-        range.prop_map(move |cells| Node { field, cells, squeeze: false }),
-        list.prop_map(move |cells| Node { field, cells, squeeze: false }),
+        (0..6i32).prop_map(move |back| ConfigNode { field, cells: item::Cells::one(-back), squeeze: true }),
+        range.prop_map(move |cells| ConfigNode { field, cells, squeeze: false }),
+        list.prop_map(move |cells| ConfigNode { field, cells, squeeze: false }),
     ]
 }
 
-fn condition() -> impl Strategy<Value = Condition> {
+fn condition() -> impl Strategy<Value = StepCondition> {
     let quantity = prop_oneof![Just(Quantity::StepIndex), Just(Quantity::StepsSinceApplied), Just(Quantity::Data(2))];
     let relation = prop::sample::select(vec![
         Relation::Equal,
@@ -192,8 +194,8 @@ fn condition() -> impl Strategy<Value = Condition> {
         Relation::AtLeast,
     ]);
     let compare = (quantity, prop::option::of(1..4i64), relation, -1..5i64)
-        .prop_map(|(quantity, modulo, relation, number)| Condition::Compare { quantity, modulo, relation, number });
-    prop_oneof![4 => compare, 1 => Just(Condition::EndsEpisode)]
+        .prop_map(|(quantity, modulo, relation, number)| StepCondition::Compare { quantity, modulo, relation, number });
+    prop_oneof![4 => compare, 1 => Just(StepCondition::EndsEpisode)]
 }
 
 fn config() -> impl Strategy<Value = Config> {
@@ -248,7 +250,7 @@ proptest! {
 }
 
 fn plain(field: usize, cells: item::Cells) -> Config {
-    let nodes = vec![Node { field, cells, squeeze: false }];
+    let nodes = vec![ConfigNode { field, cells, squeeze: false }];
     Config {
         table: "t".to_owned(),
         structure: Arc::new(Structure::Leaf),
@@ -270,8 +272,8 @@ fn fields_that_no_pattern_takes_are_not_stored() {
     assert!(alone > 0);
     let config = Config {
         nodes: vec![
-            Node { field: 0, cells: item::Cells::one(0), squeeze: true },
-            Node { field: 1, cells: item::Cells::one(0), squeeze: true },
+            ConfigNode { field: 0, cells: item::Cells::one(0), squeeze: true },
+            ConfigNode { field: 1, cells: item::Cells::one(0), squeeze: true },
         ],
         structure: Arc::new(Structure::List(vec![Structure::Leaf; 2])),
         ..plain(0, item::Cells::one(0))
@@ -285,7 +287,7 @@ fn fields_that_no_pattern_takes_are_not_stored() {
 #[test]
 fn a_refused_append_leaves_the_step_as_it_was() {
     let td = Config {
-        nodes: vec![Node { field: 3, cells: item::Cells::one(0), squeeze: true }],
+        nodes: vec![ConfigNode { field: 3, cells: item::Cells::one(0), squeeze: true }],
         rule: Rule::TdError { max_weight: 0.5, field: 3 },
         ..plain(3, item::Cells::one(0))
     };
@@ -294,7 +296,7 @@ fn a_refused_append_leaves_the_step_as_it_was() {
     let twice = append(&mut writer, &[Some(2), None, None, Some(1)], false).unwrap_err();
     assert!(twice.to_string().contains("'a' was given twice"), "{twice}");
     writer.resolve(&[3], &[field_spec(3)]).unwrap();
-    let nan = writer.append(&[3], &[Cells { itemsize: 8, bytes: &f64::NAN.to_ne_bytes() }], false).unwrap_err();
+    let nan = writer.append(&[3], &[ColumnCells { itemsize: 8, bytes: &f64::NAN.to_ne_bytes() }], false).unwrap_err();
     assert!(nan.to_string().contains("'td' is NaN"), "{nan}");
     assert!(writer.step_is_open());
     let makes = append(&mut writer, &[None, None, None, Some(-3)], false).unwrap();
@@ -313,7 +315,7 @@ fn a_refused_append_leaves_the_step_as_it_was() {
 #[test]
 fn fields_of_dtypes_that_a_condition_or_a_priority_cannot_read_are_refused() {
     let flagged = Config {
-        conditions: vec![Condition::Compare {
+        conditions: vec![StepCondition::Compare {
             quantity: Quantity::Data(2),
             modulo: None,
             relation: Relation::Equal,

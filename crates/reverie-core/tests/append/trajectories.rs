@@ -2,7 +2,7 @@
 
 use super::support::{self, options, spec, tables};
 use proptest::prelude::*;
-use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
+use reverie_core::append::{ColumnCells, ItemColumn, Sink, StepWriter, WriterOptions};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::{Error, Result};
 use reverie_core::item::{self, Body, Item};
@@ -65,7 +65,7 @@ fn schema(paths: &[&str]) -> Schema {
 fn append(writer: &mut StepWriter, cells: &[(&str, f64)], partial: bool) -> Result<()> {
     let columns = writer.resolve(&schema(&cells.iter().map(|(path, _)| *path).collect::<Vec<_>>()))?;
     let bytes: Vec<[u8; 8]> = cells.iter().map(|(_, value)| value.to_ne_bytes()).collect();
-    let cells: Vec<Cells<'_>> = bytes.iter().map(|bytes| Cells { itemsize: 8, bytes }).collect();
+    let cells: Vec<ColumnCells<'_>> = bytes.iter().map(|bytes| ColumnCells { itemsize: 8, bytes }).collect();
     writer.append(&columns, &cells, partial)
 }
 
@@ -238,7 +238,9 @@ fn text_columns_take_cells_of_any_width() {
     let schema = Schema { columns: vec![spec("s", DType::Bytes, &[])], structure: Structure::Leaf };
     let columns = writer.resolve(&schema).unwrap();
     let texts: [&[u8]; 3] = [b"a", b"longer", b"mid"];
-    texts.iter().for_each(|bytes| writer.append(&columns, &[Cells { itemsize: bytes.len(), bytes }], false).unwrap());
+    texts
+        .iter()
+        .for_each(|bytes| writer.append(&columns, &[ColumnCells { itemsize: bytes.len(), bytes }], false).unwrap());
     let columns = [column(&writer, "s", 0..3)];
     let item = make(&mut writer, &columns).unwrap();
     let cells: Vec<Vec<u8>> = (0..3).map(|index| support::cell(&item, 0, index)).collect();
@@ -255,7 +257,7 @@ fn cells_of_declared_columns_may_differ_in_their_first_size_and_in_nothing_else(
     let bytes: Vec<u8> = (0..200).collect();
     for size in [3, 0, 5] {
         let columns = writer.resolve(&schema("x", DType::Int16, &[size, 2])).unwrap();
-        writer.append(&columns, &[Cells { itemsize: 2, bytes: &bytes[..4 * size] }], false).unwrap();
+        writer.append(&columns, &[ColumnCells { itemsize: 2, bytes: &bytes[..4 * size] }], false).unwrap();
     }
     let columns = [column(&writer, "x", 0..3)];
     let item = make(&mut writer, &columns).unwrap();
@@ -269,7 +271,7 @@ fn cells_of_declared_columns_may_differ_in_their_first_size_and_in_nothing_else(
         let error = writer.resolve(&other).unwrap_err().to_string();
         assert!(error.contains("column 'x'") && error.contains("int16 [any, 2], as in the steps before"), "{error}");
     }
-    let torn = Cells { itemsize: 2, bytes: &bytes[..6] };
+    let torn = ColumnCells { itemsize: 2, bytes: &bytes[..6] };
     assert!(writer.append(&[columns[0].column], &[torn], false).is_err(), "one and a half rows");
     // Declared with another number of axes, or not at all: as before.
     for path in ["y", "x1"] {

@@ -2,7 +2,7 @@
 
 use super::support::{self, leaf, options, tables};
 use proptest::prelude::*;
-use reverie_core::append::{Cells, RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter};
+use reverie_core::append::{ColumnCells, RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::DType;
@@ -138,8 +138,9 @@ fn run(
         let bytes = |values: &[f64]| -> Vec<u8> { values.iter().flat_map(|value| value.to_ne_bytes()).collect() };
         let (obs_bytes, after_bytes) = (bytes(&obs), bytes(&after));
         let action_bytes: Vec<u8> = actions.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let columns = [Cells { itemsize: 8, bytes: &obs_bytes }, Cells { itemsize: 8, bytes: &action_bytes }];
-        let final_obs = [Cells { itemsize: 8, bytes: &after_bytes }];
+        let columns =
+            [ColumnCells { itemsize: 8, bytes: &obs_bytes }, ColumnCells { itemsize: 8, bytes: &action_bytes }];
+        let final_obs = [ColumnCells { itemsize: 8, bytes: &after_bytes }];
         let column = |f: fn(&Step) -> bool| now.iter().map(f).collect::<Vec<bool>>();
         let given = right_ends == RightEnds::Given;
         let items = writer
@@ -218,7 +219,7 @@ fn append_one(writer: &mut TransitionWriter, obs: f64, step: Step, q: f64, v: f6
     let (obs, action) = (obs.to_ne_bytes(), 0_i64.to_ne_bytes());
     writer
         .append(&TransitionStep {
-            columns: &[Cells { itemsize: 8, bytes: &obs }, Cells { itemsize: 8, bytes: &action }],
+            columns: &[ColumnCells { itemsize: 8, bytes: &obs }, ColumnCells { itemsize: 8, bytes: &action }],
             rewards: &[step.reward],
             terminated: &[step.terminated],
             truncated: &[step.truncated],
@@ -261,13 +262,13 @@ fn a_terminal_step_has_its_own_priority_without_a_value_of_what_comes_behind_it(
     let mut writer = writer(1, 2, None, RightEnds::Given);
     let (obs, last, action) = (0_f64.to_ne_bytes(), 1_f64.to_ne_bytes(), 0_i64.to_ne_bytes());
     let items = writer.append(&TransitionStep {
-        columns: &[Cells { itemsize: 8, bytes: &obs }, Cells { itemsize: 8, bytes: &action }],
+        columns: &[ColumnCells { itemsize: 8, bytes: &obs }, ColumnCells { itemsize: 8, bytes: &action }],
         rewards: &[3.0],
         terminated: &[true],
         truncated: &[false],
         q_taken: Some(&[10.0]),
         bootstrap: Some(&[4.0]),
-        final_obs: Some(&[Cells { itemsize: 8, bytes: &last }]),
+        final_obs: Some(&[ColumnCells { itemsize: 8, bytes: &last }]),
         final_value: None,
     });
     let Priority::Value(priority) = items.unwrap()[0].1 else { panic!("a priority was computed") };
@@ -334,7 +335,7 @@ fn finishing_with_values_that_do_not_fit_refuses_and_loses_nothing() {
 fn values_that_are_not_finite_are_refused_before_anything_is_written() {
     let mut writer = writer(1, 1, None, RightEnds::NextAppend);
     let bytes = 0_f64.to_ne_bytes();
-    let columns = [Cells { itemsize: 8, bytes: &bytes }, Cells { itemsize: 8, bytes: &bytes }];
+    let columns = [ColumnCells { itemsize: 8, bytes: &bytes }, ColumnCells { itemsize: 8, bytes: &bytes }];
     let cases: [(&[f64], &[f64], &str); 4] = [
         (&[f64::NAN], &[0.0], "reward"),
         // Rewards are stored as float32.

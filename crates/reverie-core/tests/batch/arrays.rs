@@ -6,7 +6,7 @@ use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
 use reverie_core::sample::Draws;
-use reverie_core::spec::{DType, Key, Structure};
+use reverie_core::spec::{DType, Structure, StructureKey};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ fn a_path_selects_all_that_is_below_it() {
     let names = ["act", "obs/0", "obs/1", "obs2"];
     let chunk = steps(2, false);
     let columns = names.iter().map(|name| squeezed(name, DType::UInt8, &[], 1)).collect::<Vec<_>>();
-    let key = |name: &str| Key::Str(name.to_owned());
+    let key = |name: &str| StructureKey::Str(name.to_owned());
     let structure = Structure::Dict(vec![
         (key("act"), Structure::Leaf),
         (key("obs"), Structure::Tuple(vec![Structure::Leaf, Structure::Leaf])),
@@ -181,7 +181,7 @@ fn a_path_selects_all_that_is_below_it() {
     let whole = Structure::Tuple(vec![Structure::Leaf, Structure::Leaf]);
     assert_eq!(both.structure, Structure::Dict(vec![(key("obs"), whole)]));
     let part = select(&["obs/1", "act"]).unwrap();
-    let left = Structure::Dict(vec![(Key::Int(1), Structure::Leaf)]);
+    let left = Structure::Dict(vec![(StructureKey::Int(1), Structure::Leaf)]);
     assert_eq!(part.structure, Structure::Dict(vec![(key("act"), Structure::Leaf), (key("obs"), left)]));
     assert_eq!(part.structure.paths(), ["act", "obs/1"]);
     let text = select(&["ob"]).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use super::cases::cases;
 use super::support::{column, gather, gather_split, item, pattern};
 use super::tiers::{self, Temporary, until};
 use proptest::prelude::*;
-use reverie_core::batch::{Options, Output, Plan, Ragged, Role, plan};
+use reverie_core::batch::{Options, OutputArray, Plan, Ragged, Role, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, PatternColumn, Span};
@@ -163,7 +163,7 @@ fn make_patterns(store: &Store, (axes, cells, _): &Drawn) -> Vec<Form> {
 }
 
 /// Where an element goes: the index of its cell with the steps axis put in, and the batch axis in front.
-fn position(output: &Output, shape: &[usize], item: usize, step: Option<(usize, usize)>, element: usize) -> usize {
+fn position(output: &OutputArray, shape: &[usize], item: usize, step: Option<(usize, usize)>, element: usize) -> usize {
     let (mut index, mut left) = (vec![0; shape.len()], element);
     for axis in (0..shape.len()).rev() {
         index[axis] = left % shape[axis];

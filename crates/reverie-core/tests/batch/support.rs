@@ -5,7 +5,7 @@ use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Mete
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Pattern, PatternColumn};
 use reverie_core::sample::Draws;
-use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
+use reverie_core::spec::{ColumnSpec, DType, Structure, StructureKey};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub fn squeezed(path: &str, dtype: DType, shape: &[usize], at: u32) -> PatternCo
 }
 
 pub fn pattern(columns: Vec<PatternColumn>) -> Form {
-    let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
+    let entries = columns.iter().map(|column| (StructureKey::Str(column.spec.path.clone()), Structure::Leaf)).collect();
     Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false, alike: false })
 }
 

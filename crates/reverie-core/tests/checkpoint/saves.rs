@@ -3,7 +3,7 @@
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, ROOT, busy, contents, insert, restore, save, store};
 use super::support::{self, Rows, options, tables};
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::checkpoint::{Disk, Folder, Keep, Periodic, Store, describe, list, load, verify};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::Error;
@@ -305,7 +305,7 @@ fn tables_are_cut_at_one_moment_while_they_are_written_to() {
             let schema = support::leaf(DType::Float64, &[]);
             for value in 0..3_000 {
                 let bytes = f64::from(value).to_ne_bytes();
-                let item = rows.append(&schema, &[Cells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
+                let item = rows.append(&schema, &[ColumnCells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
                 insert(&tables, "a", [(item.clone(), 1.0)]);
                 insert(&tables, "b", [(item, 1.0)]);
             }

@@ -4,7 +4,7 @@ use super::support::{Rows, f64_of, queue, tables};
 use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::error::{Error, Result};
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Draws, Gathered, Memory, Prefetcher, SampleRequest, Schedule, Source};
+use reverie_core::sample::{ArrayMemory, Draws, Gathered, Prefetcher, SampleRequest, Schedule, Source};
 use reverie_core::table::{Tables, Ticket};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 struct Bytes(Vec<MaybeUninit<u8>>);
 
-impl Memory for Bytes {
+impl ArrayMemory for Bytes {
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
         &mut self.0[..bytes]
     }
 }
 
-fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+fn allocate(bytes: usize) -> Option<Box<dyn ArrayMemory>> {
     Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
 }
 

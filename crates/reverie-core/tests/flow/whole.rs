@@ -2,8 +2,8 @@
 
 use super::support::{self, f64_of, leaf, options, queue, spec, tables};
 use reverie_core::append::{
-    Cells, ItemColumn, RightEnds, RowWriter, Sink, StepWriter, TransitionOptions, TransitionStep, TransitionWriter,
-    WriterOptions,
+    ColumnCells, ItemColumn, RightEnds, RowWriter, Sink, StepWriter, TransitionOptions, TransitionStep,
+    TransitionWriter, WriterOptions,
 };
 use reverie_core::chunk::Compression;
 use reverie_core::item;
@@ -30,7 +30,7 @@ fn write_rows(tables: &Arc<Tables>, compression: Compression) -> RowWriter {
     let schema = leaf(DType::Float64, &[128]);
     for step in 0..STEPS {
         let bytes = [step as f64; 128].map(f64::to_ne_bytes).concat();
-        let item = writer.append(&schema, &[Cells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
+        let item = writer.append(&schema, &[ColumnCells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
         insert_everywhere(tables, [(item, Priority::Value(1.0))].into_iter().collect());
     }
     writer
@@ -46,7 +46,7 @@ fn write_steps(tables: &Arc<Tables>, compression: Compression) -> StepWriter {
     let numbers = writer.resolve(&Schema { columns, structure: (*structure).clone() }).unwrap();
     for step in 0..STEPS as u64 {
         let (wide, narrow) = ([step as f64; 128].map(f64::to_ne_bytes).concat(), (step as f64).to_ne_bytes());
-        let cells = [Cells { itemsize: 8, bytes: &wide }, Cells { itemsize: 8, bytes: &narrow }];
+        let cells = [ColumnCells { itemsize: 8, bytes: &wide }, ColumnCells { itemsize: 8, bytes: &narrow }];
         writer.append(&numbers, &cells, false).unwrap();
         let len = 1 + step % 30;
         let start = (step + 1).saturating_sub(len).max(writer.base());
@@ -80,7 +80,7 @@ fn write_transitions(tables: &Arc<Tables>, compression: Compression) -> Transiti
         let ends = [step % 50 == 49, false, step % 7 == 3];
         let obs = [step as f64; 3 * 128].map(f64::to_ne_bytes).concat();
         let actions = [1_i32; 3].map(i32::to_ne_bytes).concat();
-        let columns = [Cells { itemsize: 8, bytes: &obs }, Cells { itemsize: 4, bytes: &actions }];
+        let columns = [ColumnCells { itemsize: 8, bytes: &obs }, ColumnCells { itemsize: 4, bytes: &actions }];
         let step = TransitionStep {
             columns: &columns,
             rewards: &[1.0; 3],
@@ -175,7 +175,7 @@ fn a_writer_that_lives_on_holds_nothing_once_its_steps_were_cleared() {
     // They go on afterwards.
     let bytes = 5.0_f64.to_ne_bytes();
     let schema = leaf(DType::Float64, &[]);
-    let item = rows.append(&schema, &[Cells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
+    let item = rows.append(&schema, &[ColumnCells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0);
     assert_eq!(f64_of(&item), 5.0);
 }
 

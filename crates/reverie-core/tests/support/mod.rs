@@ -6,7 +6,7 @@ pub mod disk;
 pub mod journaled;
 pub mod saving;
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::item::Item;
@@ -85,7 +85,7 @@ impl Rows {
 
     pub fn item(&mut self, value: f64) -> Item {
         let bytes = value.to_ne_bytes();
-        self.writer.append(&self.schema, &[Cells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0)
+        self.writer.append(&self.schema, &[ColumnCells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0)
     }
 
     pub fn close(&mut self) {
@@ -102,7 +102,7 @@ pub fn row_of(tables: &Arc<Tables>, bytes: usize) -> Inserts {
     let sink: Arc<dyn Sink> = tables.clone();
     let mut rows = RowWriter::new(sink, Compression::None, false);
     let content = vec![7_u8; bytes];
-    let items = rows.append(&leaf(DType::UInt8, &[bytes]), &[Cells { itemsize: 1, bytes: &content }], 1).unwrap();
+    let items = rows.append(&leaf(DType::UInt8, &[bytes]), &[ColumnCells { itemsize: 1, bytes: &content }], 1).unwrap();
     items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
 }
 

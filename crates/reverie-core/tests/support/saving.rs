@@ -2,7 +2,7 @@
 
 use super::disk::FakeDisk;
 use super::{Rows, cell, f64_of, options, queue, spec, tables};
-use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
+use reverie_core::append::{ColumnCells, ItemColumn, Sink, StepWriter, WriterOptions};
 use reverie_core::checkpoint::{Difference, Keep, Saved, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::item::{self, Body, Item, Part, Span};
@@ -121,9 +121,9 @@ impl Steps {
         let Self { tables, name, writer, numbers, width, step } = self;
         let (wide, narrow) = ((*step as f64).to_ne_bytes().repeat(*width), (*step as i16).to_ne_bytes());
         let cells = [
-            Cells { itemsize: 8, bytes: &wide },
-            Cells { itemsize: 2, bytes: &narrow },
-            Cells { itemsize: 12, bytes: b"a\0\0\0b\0\0\0c\0\0\0" },
+            ColumnCells { itemsize: 8, bytes: &wide },
+            ColumnCells { itemsize: 2, bytes: &narrow },
+            ColumnCells { itemsize: 12, bytes: b"a\0\0\0b\0\0\0c\0\0\0" },
         ];
         // Every third step lacks the last column.
         let written = if *step % 3 == 2 { 2 } else { 3 };

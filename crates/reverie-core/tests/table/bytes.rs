@@ -2,7 +2,7 @@
 
 use super::support::{Rows, bounded_tables, leaf, options, queue};
 use super::waiting::{one, sample};
-use reverie_core::append::{Cells, ItemColumn, RowWriter, Sink, StepWriter, WriterOptions};
+use reverie_core::append::{ColumnCells, ItemColumn, RowWriter, Sink, StepWriter, WriterOptions};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::error::Error;
@@ -10,7 +10,7 @@ use reverie_core::item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{
-    Block, Change, InsertReason, Inserts, Keys, Priority, Sent, SharedTable, TableOptions, Tables,
+    Change, InsertReason, Inserts, Keys, Obstacle, Priority, Sent, SharedTable, TableOptions, Tables,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Big {
 
     fn items(&mut self, n: usize) -> Inserts {
         let bytes = vec![7_u8; ITEM as usize];
-        let cells = [Cells { itemsize: 1, bytes: &bytes }];
+        let cells = [ColumnCells { itemsize: 1, bytes: &bytes }];
         let schema = leaf(DType::UInt8, &[ITEM as usize]);
         (0..n).map(|_| (self.0.append(&schema, &cells, 1).unwrap().remove(0), Priority::Value(1.0))).collect()
     }
@@ -123,7 +123,7 @@ fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_b
     let bytes = vec![1_u8; 4 * ITEM as usize];
     let schema = leaf(DType::UInt8, &[bytes.len()]);
     let mut rows = RowWriter::new(sink, Compression::None, false);
-    let item = rows.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
+    let item = rows.append(&schema, &[ColumnCells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
     assert!(exhausted(q.insert(smallvec::smallvec![(item, Priority::Value(1.0))]).err()));
 }
 
@@ -136,7 +136,7 @@ fn time_for_which_an_insert_waits_for_bytes_is_not_counted_for_the_limiter() {
     clock.advance(std::time::Duration::from_secs(3));
     let seconds = || {
         let inserts = q.blocked().0;
-        [Block::Bytes, Block::Limiter, Block::Memory, Block::Turn].map(|block| inserts.of(block).as_secs())
+        [Obstacle::Bytes, Obstacle::Limiter, Obstacle::Memory, Obstacle::Turn].map(|block| inserts.of(block).as_secs())
     };
     assert_eq!(seconds(), [3, 0, 0, 0]);
     take(q, 1);
@@ -215,7 +215,7 @@ impl Packing {
 
     /// The item of another step; every second step packs a chunk.
     fn item(&mut self) -> Inserts {
-        let cells = [Cells { itemsize: 1, bytes: &[0; ITEM as usize] }];
+        let cells = [ColumnCells { itemsize: 1, bytes: &[0; ITEM as usize] }];
         self.writer.append(&[self.column], &cells, false).unwrap();
         let column =
             ItemColumn { column: self.column, start: self.steps, cells: item::Cells::range(0, 1), squeeze: true };
@@ -328,7 +328,7 @@ fn rows_whose_sizes_alternate_leave_no_chunk_half_empty_and_alike_rows_share_lar
     let mut writer = RowWriter::new(sink, Compression::None, false);
     let bytes = [7_u8; 64];
     let mut row = |size: usize| {
-        let cells = [Cells { itemsize: 1, bytes: &bytes[..size] }];
+        let cells = [ColumnCells { itemsize: 1, bytes: &bytes[..size] }];
         writer.append_row(&leaf(DType::UInt8, &[size]), &cells).unwrap()
     };
     let capacity = |item: &item::Item| item.chunks().next().unwrap().layout().capacity();

@@ -71,7 +71,7 @@ fn an_item_that_displaces_very_many_lets_go_of_the_lock_in_between() {
     let wide = support::leaf(reverie_core::spec::DType::UInt8, &[390_000]);
     let sink: Arc<dyn reverie_core::append::Sink> = tables.clone();
     let mut writer = reverie_core::append::RowWriter::new(sink, reverie_core::chunk::Compression::None, false);
-    let cells = [reverie_core::append::Cells { itemsize: 1, bytes: &[0; 390_000] }];
+    let cells = [reverie_core::append::ColumnCells { itemsize: 1, bytes: &[0; 390_000] }];
     let item = writer.append(&wide, &cells, 1).unwrap().remove(0);
     let items = std::iter::once((item, reverie_core::table::Priority::Value(1.0))).collect();
     let (holds, ticket) = clock.holds(|| table.insert(items).unwrap());

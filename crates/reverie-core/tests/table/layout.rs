@@ -3,7 +3,7 @@
 use super::support::{self, leaf, options, spec, tables};
 use super::waiting::sample;
 use reverie_core::Error;
-use reverie_core::append::{Cells, MultiTableInsert, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, MultiTableInsert, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::{DType, Schema, Structure};
@@ -21,7 +21,7 @@ fn blocked() -> (Arc<Tables>, Arc<SharedTable>) {
 fn row_of(tables: &Arc<Tables>, schema: &Arc<Schema>, size: usize) -> Item {
     let sink: Arc<dyn Sink> = tables.clone();
     let mut rows = RowWriter::new(sink, Compression::None, true).of_alike();
-    rows.append_row(schema, &[Cells { itemsize: size, bytes: &vec![0; size] }]).unwrap()
+    rows.append_row(schema, &[ColumnCells { itemsize: size, bytes: &vec![0; size] }]).unwrap()
 }
 
 fn row(tables: &Arc<Tables>, dtype: DType) -> Item {
@@ -95,7 +95,7 @@ fn a_list_and_a_tuple_of_the_same_columns_are_one_layout() {
     for structure in [Structure::List(vec![Structure::Leaf]), Structure::Tuple(vec![Structure::Leaf])] {
         table.insert(inserts([row_of(&tables, &schema(structure), 1)])).unwrap();
     }
-    let other = schema(Structure::Dict(vec![(reverie_core::spec::Key::Str("x".to_owned()), Structure::Leaf)]));
+    let other = schema(Structure::Dict(vec![(reverie_core::spec::StructureKey::Str("x".to_owned()), Structure::Leaf)]));
     let refused = table.insert(inserts([row_of(&tables, &other, 1)])).err().unwrap();
     assert!(matches!(&refused, Error::Signature { got, .. } if got == "a dict of 'x'"), "{refused}");
 }

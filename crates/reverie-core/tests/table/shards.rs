@@ -1,7 +1,7 @@
 //! A table as one of several shards: its tallies, the inserts that it is granted, and arrays of several as one.
 
 use super::support::{Rows, options, tables};
-use reverie_core::batch::{Output, Ragged, Role, join, place};
+use reverie_core::batch::{OutputArray, Ragged, Role, join, place};
 use reverie_core::error::Error;
 use reverie_core::sample::{SampleRequest, Source};
 use reverie_core::spec::DType;
@@ -56,8 +56,8 @@ fn draws_bring_what_the_table_was_with_them() {
     assert_eq!(draws.clone().split_off(2).tally, Some(tally));
 }
 
-fn output(path: &str, itemsize: usize, shape: &[usize]) -> Output {
-    Output { path: path.to_owned(), dtype: DType::Bytes, itemsize, shape: shape.to_vec(), role: Role::Column }
+fn output(path: &str, itemsize: usize, shape: &[usize]) -> OutputArray {
+    OutputArray { path: path.to_owned(), dtype: DType::Bytes, itemsize, shape: shape.to_vec(), role: Role::Column }
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
     let out = out.map(|byte| unsafe { byte.assume_init() });
     assert_eq!(&out, b"a\0\0\0\0\0b\0\0\0\0\0cdefgh");
 
-    let refused = |parts: &[&[Output]], ragged| join(parts, ragged).unwrap_err().to_string();
+    let refused = |parts: &[&[OutputArray]], ragged| join(parts, ragged).unwrap_err().to_string();
     assert!(refused(&[&narrow, &wide], Ragged::Refuse).contains("items of 1 and of 2 cells"));
     assert!(refused(&[&narrow, &[output("x", 1, &[1, 1])]], Ragged::Pad).contains("other columns or dtypes"));
     assert!(refused(&[&narrow, &[]], Ragged::Pad).contains("different columns, or columns of different lengths"));

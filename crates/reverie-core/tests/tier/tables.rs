@@ -2,7 +2,7 @@
 
 use super::shared::{cell, leaf, options, queue};
 use super::tiers::{self, Temporary, until};
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::{Options, Planner};
 use reverie_core::checkpoint::{Disk, Folder, Input, Keep, Output, Store, load};
 use reverie_core::chunk::{Compression, TierOptions};
@@ -44,7 +44,7 @@ impl Writer {
     fn item(&mut self, number: u64) -> Item {
         let bytes: Vec<u8> = content(number);
         let schema = leaf(DType::UInt8, &[ITEM]);
-        let item = self.0.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
+        let item = self.0.append(&schema, &[ColumnCells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
         self.0.close();
         item
     }

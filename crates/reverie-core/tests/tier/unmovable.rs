@@ -3,7 +3,7 @@
 use super::shared::{leaf, options, queue};
 use super::tables::{ITEM, Writer, done, drawn, tables};
 use super::tiers::{self, Temporary, until};
-use reverie_core::append::Cells;
+use reverie_core::append::ColumnCells;
 use reverie_core::checkpoint::Folder;
 use reverie_core::error::Error;
 use reverie_core::spec::DType;
@@ -84,7 +84,7 @@ fn a_request_whose_index_exceeds_the_memory_is_refused_as_a_whole() {
 fn insert_row(table: &Arc<SharedTable>, writer: &mut Writer) -> Result<(), Error> {
     const ROW: usize = 2 << 10;
     let schema = leaf(DType::UInt8, &[ROW]);
-    let item = writer.0.append_row(&schema, &[Cells { itemsize: 1, bytes: &[7; ROW] }])?;
+    let item = writer.0.append_row(&schema, &[ColumnCells { itemsize: 1, bytes: &[7; ROW] }])?;
     done(table.insert(std::iter::once((item, Priority::Value(1.0))).collect())).map(|_| ())
 }
 

@@ -12,7 +12,7 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 
 /// The promise of a request.
-pub(super) enum Answer {
+pub(super) enum RequestPromise {
     Sampled(Promise<Sampled>),
     Mutated(Promise<(Updated, Updated)>),
     Deleted(Promise<Updated>),
@@ -30,7 +30,7 @@ pub(super) enum Answer {
     Described(Promise<Option<Arc<Described>>>),
 }
 
-impl Answer {
+impl RequestPromise {
     /// False if no caller would get the draws: their ticket was dropped.
     pub(super) fn is_awaited(&self) -> bool {
         match self {
@@ -44,21 +44,21 @@ impl Answer {
     pub(super) fn fill(self, reply: Reply, batches: Vec<Drawn>) -> Result<()> {
         match (self, reply) {
             (answer, Reply::Error(error)) => answer.fail(convert::error::decode(error), batches),
-            (Answer::Mutated(promise), Reply::Mutated(mutated)) => {
+            (RequestPromise::Mutated(promise), Reply::Mutated(mutated)) => {
                 let proto::Mutated { applied, stale, deleted, stale_deletes } = mutated;
                 let deletes = Updated { applied: deleted, stale: stale_deletes };
                 promise.fill(Ok((Updated { applied, stale }, deletes)));
             }
-            (Answer::Deleted(promise), Reply::Mutated(mutated)) => {
+            (RequestPromise::Deleted(promise), Reply::Mutated(mutated)) => {
                 promise.fill(Ok(Updated { applied: mutated.deleted, stale: mutated.stale_deletes }));
             }
-            (Answer::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
-            (Answer::Done(promise) | Answer::Own(promise), Reply::Done(_)) => promise.fill(Ok(())),
-            (Answer::Info(promise), Reply::Info(info)) => promise.fill(info_of(info)),
-            (Answer::Waits(promise), Reply::Why(why)) => promise.fill(convert::table::decode_waits(why)),
-            (Answer::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
-            (Answer::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
-            (Answer::Tally(promise), Reply::Tally(tally)) => promise.fill(convert::table::decode_tally(tally)),
+            (RequestPromise::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
+            (RequestPromise::Done(promise) | RequestPromise::Own(promise), Reply::Done(_)) => promise.fill(Ok(())),
+            (RequestPromise::Info(promise), Reply::Info(info)) => promise.fill(info_of(info)),
+            (RequestPromise::Waits(promise), Reply::Why(why)) => promise.fill(convert::table::decode_waits(why)),
+            (RequestPromise::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
+            (RequestPromise::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
+            (RequestPromise::Tally(promise), Reply::Tally(tally)) => promise.fill(convert::table::decode_tally(tally)),
             (answer, _) => {
                 let error = Error::Protocol("the server's answer does not fit the request".to_owned());
                 answer.fail(error.clone(), batches);
@@ -71,7 +71,7 @@ impl Answer {
     /// Fills the promise with the batches, which are complete.
     pub(super) fn sampled(self, batches: Vec<Drawn>) -> Result<()> {
         match self {
-            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
             answer => {
                 let error = Error::Protocol("the server sent a batch for a request that asked for none".to_owned());
                 answer.fail(error.clone(), batches);
@@ -84,17 +84,17 @@ impl Answer {
     /// Fills the promise with an error, and with the batches that arrived before it.
     pub(super) fn fail(self, error: Error, batches: Vec<Drawn>) {
         match self {
-            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
-            Answer::Sentence(promise) => promise.fill(Ok(error.to_string())),
-            Answer::Mutated(promise) => promise.fill(Err(error)),
-            Answer::Deleted(promise) => promise.fill(Err(error)),
-            Answer::Can(promise) => promise.fill(Err(error)),
-            Answer::Done(promise) | Answer::Own(promise) => promise.fill(Err(error)),
-            Answer::Info(promise) => promise.fill(Err(error)),
-            Answer::Waits(promise) => promise.fill(Err(error)),
-            Answer::Checkpoint(promise) => promise.fill(Err(error)),
-            Answer::Tally(promise) => promise.fill(Err(error)),
-            Answer::Described(promise) => promise.fill(Err(error)),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
+            RequestPromise::Sentence(promise) => promise.fill(Ok(error.to_string())),
+            RequestPromise::Mutated(promise) => promise.fill(Err(error)),
+            RequestPromise::Deleted(promise) => promise.fill(Err(error)),
+            RequestPromise::Can(promise) => promise.fill(Err(error)),
+            RequestPromise::Done(promise) | RequestPromise::Own(promise) => promise.fill(Err(error)),
+            RequestPromise::Info(promise) => promise.fill(Err(error)),
+            RequestPromise::Waits(promise) => promise.fill(Err(error)),
+            RequestPromise::Checkpoint(promise) => promise.fill(Err(error)),
+            RequestPromise::Tally(promise) => promise.fill(Err(error)),
+            RequestPromise::Described(promise) => promise.fill(Err(error)),
         }
     }
 
@@ -109,17 +109,17 @@ impl Answer {
     /// Fills the promise of a request that its caller withdrew with the part that was done.
     pub(super) fn withdraw(self, batches: Vec<Drawn>) {
         match self {
-            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
-            Answer::Sentence(promise) => promise.fill(Ok(String::new())),
-            Answer::Mutated(promise) => promise.fill(Ok(Default::default())),
-            Answer::Deleted(promise) => promise.fill(Ok(Updated::default())),
-            Answer::Can(promise) => promise.fill(Ok(false)),
-            Answer::Done(promise) | Answer::Own(promise) => promise.fill(Ok(())),
-            Answer::Info(promise) => promise.fill(Ok(Info::default())),
-            Answer::Waits(promise) => promise.fill(Ok(Waits::default())),
-            Answer::Checkpoint(promise) => promise.fill(Ok(String::new())),
-            Answer::Tally(promise) => promise.fill(Ok(Tally::default())),
-            Answer::Described(promise) => promise.fill(Ok(None)),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            RequestPromise::Sentence(promise) => promise.fill(Ok(String::new())),
+            RequestPromise::Mutated(promise) => promise.fill(Ok(Default::default())),
+            RequestPromise::Deleted(promise) => promise.fill(Ok(Updated::default())),
+            RequestPromise::Can(promise) => promise.fill(Ok(false)),
+            RequestPromise::Done(promise) | RequestPromise::Own(promise) => promise.fill(Ok(())),
+            RequestPromise::Info(promise) => promise.fill(Ok(Info::default())),
+            RequestPromise::Waits(promise) => promise.fill(Ok(Waits::default())),
+            RequestPromise::Checkpoint(promise) => promise.fill(Ok(String::new())),
+            RequestPromise::Tally(promise) => promise.fill(Ok(Tally::default())),
+            RequestPromise::Described(promise) => promise.fill(Ok(None)),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Batches that are being received.
 
-use crate::block::{Block, Pool};
+use crate::block::{Block, MemoryPool};
 use crate::convert;
 use crate::proto;
-use reverie_core::batch::{Arrays, Block as _, Head, Layout};
+use reverie_core::batch::{Arrays, BatchLayout, Block as _, Head};
 use reverie_core::sample::Lease;
 use reverie_core::table::Tally;
 use reverie_core::{Error, Result};
@@ -50,7 +50,7 @@ struct Parts {
     num_draws: usize,
     smallest_probability: Option<f64>,
     tally: Option<Tally>,
-    layout: Layout,
+    layout: BatchLayout,
     block: Block,
 }
 
@@ -61,11 +61,11 @@ impl Arriving {
         batch: &proto::Batch,
         head: Arc<Head>,
         block: Option<Block>,
-        pool: &Arc<Pool>,
+        pool: &Arc<MemoryPool>,
         wanted: bool,
     ) -> Result<Self> {
         let num_draws = batch.num_draws as usize;
-        let layout = Layout::new(num_draws, &head.outputs)?;
+        let layout = BatchLayout::new(num_draws, &head.outputs)?;
         let size = layout.size_bytes;
         if size as u64 != batch.bulk_bytes || block.as_ref().is_some_and(|block| block.len() < size) {
             return Err(Error::Protocol(format!("a batch has {} bytes, and its arrays need {size}", batch.bulk_bytes)));

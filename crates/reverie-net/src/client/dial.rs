@@ -1,8 +1,8 @@
 //! Making a connection: the choice of transport, and the greeting.
 
 use super::incoming::farewell;
-use crate::endpoint::{Options, Transport};
-use crate::grpc::client::{Dialer, Receiving, Sending};
+use crate::endpoint::{EndpointOptions, Transport};
+use crate::grpc::client::{Dialer, GrpcOutlet, Receiving};
 use crate::grpc::connector::Connect;
 use crate::local::{self, LocalInlet, LocalOutlet};
 use crate::proto::client_message::Body as Asked;
@@ -33,7 +33,7 @@ pub(super) struct Dial {
 /// The two halves of a connection, by transport.
 #[allow(clippy::large_enum_variant)] // One for each connection.
 pub(super) enum Halves {
-    Grpc(Sending, Receiving),
+    Grpc(GrpcOutlet, Receiving),
     Local(LocalOutlet, LocalInlet),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Dialed {
 impl Dial {
     /// Checks the options. `session` must be unique.
     pub(super) fn new(
-        options: &Options,
+        options: &EndpointOptions,
         connect: Arc<dyn Connect>,
         traffic: Arc<Traffic>,
         session: [u8; 16],

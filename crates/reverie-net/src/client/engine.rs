@@ -1,13 +1,13 @@
 //! The state of all work that a client has under way, with or without a connection. Owned by the client's one task.
 
 use super::arriving::Heads;
-use super::inserts::{Inserts, Withdrawal, unknown_outcome};
+use super::inserts::{UnconfirmedInserts, Withdrawal, unknown_outcome};
 use super::kept::Kept;
-use super::outbox::{Ending, Outbox, TaskState};
+use super::outbox::{ClientEnding, Outbox, TaskState};
 use super::requests::Requests;
 use super::round_trip::RoundTrip;
 use super::work::QueuedWork;
-use crate::block::Pool;
+use crate::block::MemoryPool;
 use crate::items::Encoder;
 use crate::proto;
 use crate::trace::OfRequests;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub(super) struct Engine {
     pub(super) outbox: Arc<Outbox>,
     pub(super) patience: Duration,
-    pub(super) inserts: Inserts,
+    pub(super) inserts: UnconfirmedInserts,
     pub(super) requests: Requests,
     pub(super) kept: Kept,
     /// The server reports what is on its disk, later than it confirms it.
@@ -31,7 +31,7 @@ pub(super) struct Engine {
     pub(super) question: Option<(u64, Ticket<()>)>,
     left: QueuedWork,
     pub(super) traced: OfRequests,
-    pub(super) ending: Ending,
+    pub(super) ending: ClientEnding,
     /// All numbers below were assigned and taken from the outbox.
     pub(super) taken_below: u64,
     /// Requests to be withdrawn at the server.
@@ -62,7 +62,7 @@ pub(super) struct Engine {
     /// The server's number of each table, in the client's order; `None` if the server no longer has the table.
     pub(super) tables: Vec<Option<u32>>,
     pub(super) heads: Heads,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<MemoryPool>,
 }
 
 /// How long after a lost connection a client that has nothing else to do connects again to report that it has draws:
@@ -77,14 +77,14 @@ impl Engine {
         Self {
             outbox,
             patience,
-            inserts: Inserts::default(),
+            inserts: UnconfirmedInserts::default(),
             requests: Requests::new(grace, lender),
             kept: Kept::new(max_kept_bytes),
             keeps: false,
             question: None,
             left: QueuedWork::default(),
             traced: OfRequests::default(),
-            ending: Ending::No,
+            ending: ClientEnding::No,
             taken_below: 1,
             cancels: Vec::new(),
             returned: Vec::new(),
@@ -102,7 +102,7 @@ impl Engine {
             round_trip: RoundTrip::default(),
             tables: Vec::new(),
             heads: Heads::default(),
-            pool: Pool::new(POOL_BYTES),
+            pool: MemoryPool::new(POOL_BYTES),
         }
     }
 
@@ -202,10 +202,12 @@ impl Engine {
     /// True if the task should end.
     pub(super) fn should_end(&self) -> bool {
         match self.ending {
-            Ending::No => false,
+            ClientEnding::No => false,
             // If the server is gone, draws that it was to take back are no reason to stay.
-            Ending::Idle => self.is_idle() && (self.outage.is_some() || self.requests.returning().next().is_none()),
-            Ending::Now => true,
+            ClientEnding::Idle => {
+                self.is_idle() && (self.outage.is_some() || self.requests.returning().next().is_none())
+            }
+            ClientEnding::Now => true,
         }
     }
 

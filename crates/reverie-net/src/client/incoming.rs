@@ -5,14 +5,14 @@ use super::engine::Engine;
 use crate::convert;
 use crate::proto;
 use crate::proto::server_message::Body;
-use crate::transport::client::Arrived;
+use crate::transport::client::ArrivedMessage;
 use reverie_core::{Error, Result};
 use tokio::time::Instant;
 
 impl Engine {
     /// Handles a message from the server. `Err` ends the connection.
-    pub(super) fn take(&mut self, arrived: Arrived) -> Result<()> {
-        let Arrived { message, block } = arrived;
+    pub(super) fn take(&mut self, arrived: ArrivedMessage) -> Result<()> {
+        let ArrivedMessage { message, block } = arrived;
         match message.body {
             Some(Body::Inserted(inserted)) => {
                 let below = inserted.first_id.saturating_add(u64::from(inserted.requests));

@@ -20,7 +20,7 @@ const OUTCOMES: usize = 4096;
 
 /// Unconfirmed inserts.
 #[derive(Default)]
-pub(super) struct Inserts {
+pub(super) struct UnconfirmedInserts {
     /// By the client's number of the table.
     queues: Vec<InsertQueue>,
     /// Bytes of inserts that were sent and are not confirmed, as the server counts them.
@@ -52,9 +52,9 @@ pub(super) fn unknown_outcome(number: u64) -> Error {
 }
 
 /// The place of an insert: its queue, and its position there.
-type Place = (usize, usize);
+type QueuePlace = (usize, usize);
 
-impl Inserts {
+impl UnconfirmedInserts {
     pub(super) fn push(&mut self, new: NewInsert) {
         let table = new.table as usize;
         if table >= self.queues.len() {
@@ -251,7 +251,7 @@ impl Inserts {
     }
 
     /// Ends the caller's wait: the server did not report the outcome of a withdrawn insert in time.
-    /// When the outcome arrives, it is kept for [`Inserts::insert_outcome`].
+    /// When the outcome arrives, it is kept for [`UnconfirmedInserts::insert_outcome`].
     pub(super) fn abandon(&mut self, id: u64) {
         let insert = self.find(id).map(|(table, at)| self.queues[table].at_mut(at));
         if let Some(promise) = insert.and_then(|insert| insert.promise.take()) {
@@ -311,12 +311,12 @@ impl Inserts {
         }
     }
 
-    fn find(&self, id: u64) -> Option<Place> {
+    fn find(&self, id: u64) -> Option<QueuePlace> {
         self.queues.iter().enumerate().find_map(|(table, queue)| Some((table, queue.find(id)?)))
     }
 
     /// Answers an insert, or keeps the outcome if its caller no longer waits.
-    fn end(&mut self, (table, at): Place, outcome: Result<Keys>) {
+    fn end(&mut self, (table, at): QueuePlace, outcome: Result<Keys>) {
         let insert = self.queues[table].at(at);
         if insert.again {
             self.again -= 1;

@@ -1,8 +1,8 @@
 //! The inserts that are confirmed and may not be on the server's disk; see [`Kept`](super::kept).
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use super::engine::Engine;
-use super::outbox::Ending;
+use super::outbox::ClientEnding;
 use super::work::Handling;
 use crate::proto;
 use crate::proto::request::Body as Asks;
@@ -25,10 +25,10 @@ impl Engine {
             }
             self.outbox.set_kept(self.kept.size_bytes());
         }
-        if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == Ending::No {
+        if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == ClientEnding::No {
             let body = Asks::Durable(proto::Durable { later: true });
             let handling = Handling { patient: true, ..Handling::default() };
-            let ticket = self.outbox.request(Some(body), None, handling, Answer::Own);
+            let ticket = self.outbox.request(Some(body), None, handling, RequestPromise::Own);
             self.question = Some((self.kept.confirmed(), ticket));
         }
     }

@@ -3,7 +3,7 @@
 //! A call takes the lock only for a push. It wakes the task only if the task sleeps: while inserts come in quick
 //! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use super::described::Described;
 use super::known_tables::KnownTables;
 use super::work::{Handling, NewInsert, NewRequest, QueuedWork, crosses};
@@ -39,7 +39,7 @@ pub(super) enum TaskState {
 
 /// Whether and how the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ending {
+pub(super) enum ClientEnding {
     /// It does not end.
     No,
     /// It ends when all work is done: no caller can ask for more.
@@ -52,7 +52,7 @@ struct OutboxState {
     left: QueuedWork,
     next_id: u64,
     task: TaskState,
-    ending: Ending,
+    ending: ClientEnding,
     tables: KnownTables,
     link: Link,
     outage: Option<String>,
@@ -95,7 +95,7 @@ impl Outbox {
             left: QueuedWork::default(),
             next_id: 1,
             task: TaskState::Sleeping,
-            ending: Ending::No,
+            ending: ClientEnding::No,
             tables: KnownTables::new(address),
             link,
             outage: None,
@@ -155,14 +155,14 @@ impl Outbox {
         body: Option<Body>,
         timeout: Option<Duration>,
         handling: Handling,
-        answer: fn(Promise<T>) -> Answer,
+        answer: fn(Promise<T>) -> RequestPromise,
     ) -> Ticket<T> {
         let Handling { withdraw_on_drop, patient, leases } = handling;
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, withdraw_on_drop);
         let answer = answer(promise);
-        if state.ending == Ending::Now {
+        if state.ending == ClientEnding::Now {
             drop(state);
             answer.fail(Error::ClientClosed { address: self.address.clone() }, Vec::new());
             return ticket;
@@ -183,7 +183,7 @@ impl Outbox {
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, false);
-        if state.ending == Ending::Now {
+        if state.ending == ClientEnding::Now {
             drop(state);
             promise.fill(Err(Error::ClientClosed { address: self.address.clone() }));
             return ticket;
@@ -207,7 +207,7 @@ impl Outbox {
         self.lock().tables.described()
     }
 
-    pub(super) fn end(&self, ending: Ending) {
+    pub(super) fn end(&self, ending: ClientEnding) {
         let mut state = self.lock();
         state.ending = state.ending.max(ending);
         self.wake_if(state, true);
@@ -260,7 +260,7 @@ impl Outbox {
     // The functions below are for the task.
 
     /// Moves the queued work into `left`, which is empty before. If there is none, the task becomes `idle`.
-    pub(super) fn take(&self, left: &mut QueuedWork, idle: TaskState) -> (Ending, u64) {
+    pub(super) fn take(&self, left: &mut QueuedWork, idle: TaskState) -> (ClientEnding, u64) {
         let mut state = self.lock();
         if state.left.is_empty() {
             state.task = idle;
@@ -327,7 +327,7 @@ impl OutboxState {
 
     fn check(&mut self, address: &str, table: &str, items: &[(Item, Priority)]) -> Result<u32> {
         let index = self.tables.find(table)?;
-        if self.ending == Ending::Now {
+        if self.ending == ClientEnding::Now {
             return Err(Error::ClientClosed { address: address.to_owned() });
         }
         self.tables.check(index, items)?;

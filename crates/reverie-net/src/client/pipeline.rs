@@ -21,7 +21,7 @@ pub struct Pipeline {
     remote: Arc<Remote>,
     schedule: Schedule,
     form: SampleRequest,
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<RequestedBatch>,
     ahead: ReadAhead,
     /// The reader waits for the first request.
     held_up: bool,
@@ -33,7 +33,7 @@ pub struct Pipeline {
 }
 
 /// A batch that was requested.
-struct Asked {
+struct RequestedBatch {
     ticket: Ticket<Sampled>,
     since: Instant,
     trace: Option<TraceContext>,
@@ -74,11 +74,11 @@ impl Pipeline {
         let request = SampleRequest { parts: parts.clone(), ..self.form.clone() };
         let ticket = self.remote.draw(request, None);
         let (since, trace) = (Instant::now(), TraceContext::current());
-        self.waiting.push_back(Asked { ticket, since, trace, parts, withheld: None });
+        self.waiting.push_back(RequestedBatch { ticket, since, trace, parts, withheld: None });
     }
 }
 
-impl Asked {
+impl RequestedBatch {
     /// The outcome, once it is here and a connection shows whether its draws are still leased.
     fn outcome(&mut self, remote: &Remote, table: &str, timeout: Duration) -> Option<Result<Sampled>> {
         let outcome = match self.withheld.take() {
@@ -146,7 +146,7 @@ impl Batches for Pipeline {
     fn close(&mut self) -> Vec<Drawn> {
         self.ended = true;
         let mut left = std::mem::take(&mut self.left);
-        for Asked { ticket, withheld, .. } in self.waiting.drain(..) {
+        for RequestedBatch { ticket, withheld, .. } in self.waiting.drain(..) {
             // An error here means that the connection failed: the server then keeps the draws for no client.
             let sampled = withheld.map(|(sampled, _)| Ok(sampled)).unwrap_or_else(|| ticket.cancel());
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());

@@ -1,14 +1,14 @@
 //! A client of one server: it leaves requests for the task that holds the connection.
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use super::described::Described;
 use super::dial::Dial;
 use super::engine::Engine;
-use super::outbox::{Ending, Outbox};
+use super::outbox::{ClientEnding, Outbox};
 use super::work::Handling;
 use super::{runtime, task};
 use crate::convert::batch::{encode_reading, encode_windows};
-use crate::endpoint::Options;
+use crate::endpoint::EndpointOptions;
 use crate::grpc::connector::{Connect, Tcp};
 use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
@@ -53,13 +53,13 @@ pub struct Remote {
     pub(super) outbox: Arc<Outbox>,
     pub(super) meter: Arc<Meter>,
     traffic: Arc<Traffic>,
-    pub(super) options: Options,
+    pub(super) options: EndpointOptions,
     process: u32,
 }
 
 impl Remote {
     /// Checks the options. It connects at the first request, or when `describe` is called.
-    pub fn new(options: Options) -> Result<Arc<Self>> {
+    pub fn new(options: EndpointOptions) -> Result<Arc<Self>> {
         let mut session = [0; 16];
         // Without random numbers, sessions of different processes could have the same name.
         getrandom::fill(&mut session)
@@ -71,7 +71,7 @@ impl Remote {
     /// As [`Remote::new`], with another runtime, network and source of randomness: for simulations.
     /// `session` names the client, and must be unique.
     pub fn on(
-        options: Options,
+        options: EndpointOptions,
         runtime: &tokio::runtime::Handle,
         connect: Arc<dyn Connect>,
         session: [u8; 16],
@@ -95,7 +95,7 @@ impl Remote {
     }
 
     /// The options of this client.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EndpointOptions {
         &self.options
     }
 
@@ -104,7 +104,7 @@ impl Remote {
     pub fn describe(&self) -> Ticket<Option<Arc<Described>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
-            None => self.outbox.request(None, None, Handling::default(), Answer::Described),
+            None => self.outbox.request(None, None, Handling::default(), RequestPromise::Described),
         }
     }
 
@@ -150,12 +150,12 @@ impl Remote {
             windows: windows.as_ref().map(encode_windows),
         };
         let handling = Handling { withdraw_on_drop: true, leases, ..Handling::default() };
-        self.outbox.request(Some(Body::Sample(sample)), timeout, handling, Answer::Sampled)
+        self.outbox.request(Some(Body::Sample(sample)), timeout, handling, RequestPromise::Sampled)
     }
 
     /// Ends the connection; current and later requests fail with `ClientClosed`. Idempotent.
     pub fn close(&self) {
-        self.outbox.end(Ending::Now);
+        self.outbox.end(ClientEnding::Now);
     }
 
     pub(super) fn request<T: 'static>(
@@ -163,7 +163,7 @@ impl Remote {
         body: Body,
         timeout: Option<Duration>,
         withdraw_on_drop: bool,
-        answer: fn(Promise<T>) -> Answer,
+        answer: fn(Promise<T>) -> RequestPromise,
     ) -> Ticket<T> {
         self.outbox.request(Some(body), timeout, Handling { withdraw_on_drop, ..Handling::default() }, answer)
     }
@@ -172,7 +172,7 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         if !self.is_forked() {
-            self.outbox.end(Ending::Idle);
+            self.outbox.end(ClientEnding::Idle);
         }
     }
 }

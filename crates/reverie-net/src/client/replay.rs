@@ -1,6 +1,6 @@
 //! The methods of a replay, as requests to its server.
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use super::pipeline::Pipeline;
 use super::remote::{self, Remote};
 use super::work::Handling;
@@ -95,15 +95,15 @@ impl Replay for Remote {
     fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
         let reading = Some(encode_reading(reading.columns, reading.ragged));
         let get = proto::Get { table: table.to_owned(), keys: numbers::encode(keys), reading };
-        self.request(Body::Get(get), None, true, Answer::Sampled)
+        self.request(Body::Get(get), None, true, RequestPromise::Sampled)
     }
 
     fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
-        self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
+        self.request(Body::Query(encode_query(table, query)), None, true, RequestPromise::Sampled)
     }
 
     fn info(&self) -> Ticket<Info> {
-        self.request(Body::Info(proto::InfoRequest {}), None, false, Answer::Info)
+        self.request(Body::Info(proto::InfoRequest {}), None, false, RequestPromise::Info)
     }
 
     fn max_items(&self) -> usize {
@@ -111,12 +111,12 @@ impl Replay for Remote {
     }
 
     fn checkpoint(&self) -> Ticket<Vec<String>> {
-        let path = self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint);
+        let path = self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, RequestPromise::Checkpoint);
         path.map(|path: String| vec![path])
     }
 
     fn durable(&self) -> Ticket<()> {
-        self.request(Body::Durable(proto::Durable { later: false }), None, true, Answer::Done)
+        self.request(Body::Durable(proto::Durable { later: false }), None, true, RequestPromise::Done)
     }
 
     fn link(&self) -> Option<Link> {
@@ -124,7 +124,7 @@ impl Replay for Remote {
     }
 
     fn why(&self, table: &str) -> Ticket<Waits> {
-        self.request(Body::Why(table.to_owned()), None, false, Answer::Waits)
+        self.request(Body::Why(table.to_owned()), None, false, RequestPromise::Waits)
     }
 
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
@@ -137,43 +137,43 @@ impl Replay for Remote {
             neighbours: updates.neighbours.map(encode_neighbours),
         };
         let handling = Handling { patient: !awaited, ..Handling::default() };
-        self.outbox.request(Some(Body::Mutate(mutate)), None, handling, Answer::Mutated)
+        self.outbox.request(Some(Body::Mutate(mutate)), None, handling, RequestPromise::Mutated)
     }
 
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
         let keys = keys.map(|keys| proto::Keys { keys: numbers::encode(keys) });
         let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
-        self.request(Body::Delete(delete), None, false, Answer::Deleted)
+        self.request(Body::Delete(delete), None, false, RequestPromise::Deleted)
     }
 
     fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
         let can = proto::Can { table: table.to_owned(), count: num_samples, insert: false };
-        self.request(Body::Can(can), None, false, Answer::Can)
+        self.request(Body::Can(can), None, false, RequestPromise::Can)
     }
 
     fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool> {
         let can = proto::Can { table: table.to_owned(), count: num_inserts, insert: true };
-        self.request(Body::Can(can), None, false, Answer::Can)
+        self.request(Body::Can(can), None, false, RequestPromise::Can)
     }
 
     fn reset(&self, table: &str) -> Ticket<()> {
-        self.request(Body::Reset(table.to_owned()), None, false, Answer::Done)
+        self.request(Body::Reset(table.to_owned()), None, false, RequestPromise::Done)
     }
 
     fn configure(&self, table: &str, change: Change) -> Ticket<()> {
-        self.request(Body::Configure(encode_change(table, &change)), None, false, Answer::Done)
+        self.request(Body::Configure(encode_change(table, &change)), None, false, RequestPromise::Done)
     }
 
     fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
         let (incarnation, ration) = (grant.map_or(0, |(incarnation, _)| incarnation), grant.map(|(_, ration)| ration));
         let grant = proto::Grant { table: table.to_owned(), ration, incarnation, unlike: None };
-        self.request(Body::Grant(grant), None, false, Answer::Tally)
+        self.request(Body::Grant(grant), None, false, RequestPromise::Tally)
     }
 
     fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
         let unlike = Some(encode_seen(&seen));
         let grant = proto::Grant { table: table.to_owned(), ration: None, incarnation: 0, unlike };
-        self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
+        self.request(Body::Grant(grant), Some(timeout), true, RequestPromise::Tally)
     }
 
     /// Answers once the server is reachable again. A withdrawn ticket ends with `UnknownOutcome` again.
@@ -181,7 +181,7 @@ impl Replay for Remote {
         self.outbox.insert_outcome(number)
     }
 
-    /// [`Options::grace`](crate::endpoint::Options::grace), or what the measured round trip needs if that is more.
+    /// [`EndpointOptions::grace`](crate::endpoint::EndpointOptions::grace), or what the measured round trip needs if that is more.
     fn grace(&self) -> Duration {
         self.options.grace.max(self.outbox.grace())
     }
@@ -240,7 +240,7 @@ impl Sink for Remote {
             Some(outage) => {
                 Ticket::done(Ok(format!("{outage}; unconfirmed inserts are kept, and sent when the server is back")))
             }
-            None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
+            None => self.request(Body::Why(table.to_owned()), None, false, RequestPromise::Sentence),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A request that waits for its answer.
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use super::arriving::Arriving;
 use crate::proto;
 use reverie_core::Error;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 pub(super) struct Request {
     pub(super) body: Option<proto::request::Body>,
     /// `None` if no caller waits any more; the server's last reply is still expected.
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<RequestPromise>,
     pub(super) since: Instant,
     /// The caller's timeout.
     pub(super) timeout: Option<Duration>,
@@ -107,7 +107,7 @@ impl Request {
 
     /// True if a caller waits for it.
     pub(super) fn is_wanted(&self) -> bool {
-        self.answer.as_ref().is_some_and(Answer::is_awaited)
+        self.answer.as_ref().is_some_and(RequestPromise::is_awaited)
     }
 
     /// The time at which the caller gets the error that there is no connection.

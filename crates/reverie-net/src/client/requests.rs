@@ -1,6 +1,6 @@
 //! Requests that wait for their answers.
 
-use super::answer::{Answer, doing};
+use super::answer::{RequestPromise, doing};
 use super::answer_time::{AnswerTime, MOST, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
@@ -87,7 +87,7 @@ impl Requests {
         }
         let is_held = self.holds && is_for_the_disk(body.as_ref());
         let due = match answer {
-            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
+            RequestPromise::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
             _ => timeout.map(|timeout| now + timeout),
         };
         let request = Request {
@@ -185,7 +185,7 @@ impl Requests {
     pub(super) fn describe(&mut self, described: &std::sync::Arc<super::described::Described>) {
         let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
         for id in waiting {
-            if let Some(Answer::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {
+            if let Some(RequestPromise::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {
                 promise.fill(Ok(Some(described.clone())));
             }
         }

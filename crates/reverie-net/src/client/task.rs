@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
 use crate::convert;
-use crate::grpc::client::Sending;
+use crate::grpc::client::GrpcOutlet;
 use crate::local::LocalOutlet;
 use crate::proto;
 use crate::transport::client::Outlet;
@@ -117,7 +117,7 @@ impl Life {
         let before = self.incarnation.replace(hello.incarnation);
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
-            Halves::Grpc(..) => Sending::TRANSPORT,
+            Halves::Grpc(..) => GrpcOutlet::TRANSPORT,
             Halves::Local(..) => LocalOutlet::TRANSPORT,
         };
         let address = engine.outbox.address().to_owned();
@@ -240,7 +240,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::outbox::{Ending, Outbox};
+    use crate::client::outbox::{ClientEnding, Outbox};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tracing::span;
 
@@ -265,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lost_connection_is_logged_unless_the_client_was_closed_meanwhile() {
-        for (ending, expected) in [(Ending::No, 1), (Ending::Now, 0)] {
+        for (ending, expected) in [(ClientEnding::No, 1), (ClientEnding::Now, 0)] {
             let lines = Arc::new(AtomicUsize::new(0));
             let outbox = Outbox::new("replay.test:8000");
             let mut engine = Engine::new(Arc::clone(&outbox), (Duration::ZERO, Duration::ZERO), 0);

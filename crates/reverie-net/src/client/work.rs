@@ -1,6 +1,6 @@
 //! The work that callers queue for the connection's task.
 
-use super::answer::Answer;
+use super::answer::RequestPromise;
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
 use reverie_core::table::{Inserts, Keys, Promise};
@@ -25,7 +25,7 @@ pub(super) struct NewRequest {
     pub(super) patient: bool,
     /// The draws are acknowledged when the program takes them, not when they arrive.
     pub(super) leases: bool,
-    pub(super) answer: Answer,
+    pub(super) answer: RequestPromise,
 }
 
 /// How a request is handled.

@@ -3,7 +3,7 @@
 use super::{broken, dtype, present, shape, structure};
 use crate::proto;
 use reverie_core::Result;
-use reverie_core::batch::{Head, Output, Ragged, Role};
+use reverie_core::batch::{Head, OutputArray, Ragged, Role};
 use reverie_core::sample::{Borders, Windows};
 use reverie_core::spec::Structure;
 
@@ -53,7 +53,12 @@ pub fn decode_windows(message: proto::Windows) -> Result<Windows> {
 }
 
 /// Encodes the description of a batch's arrays; the first `num_columns` outputs fill the structure.
-pub fn encode_head(outputs: &[Output], structure: &Structure, num_columns: usize, timestep: bool) -> proto::BatchHead {
+pub fn encode_head(
+    outputs: &[OutputArray],
+    structure: &Structure,
+    num_columns: usize,
+    timestep: bool,
+) -> proto::BatchHead {
     proto::BatchHead {
         outputs: outputs.iter().map(encode_output).collect(),
         structure: Some(structure::encode(structure)),
@@ -62,7 +67,7 @@ pub fn encode_head(outputs: &[Output], structure: &Structure, num_columns: usize
     }
 }
 
-fn encode_output(output: &Output) -> proto::Output {
+fn encode_output(output: &OutputArray) -> proto::Output {
     let (role, of) = match output.role {
         Role::Column => (proto::Role::Column, None),
         Role::Mask(of) => (proto::Role::Mask, of),
@@ -103,7 +108,7 @@ pub fn decode_head(message: proto::BatchHead) -> Result<Head> {
     Ok(Head { structure, num_columns, timestep: message.timestep, outputs })
 }
 
-fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
+fn decode_output(message: proto::Output, num_columns: usize) -> Result<OutputArray> {
     let proto::Output { path, itemsize, .. } = message;
     let dtype = dtype(&message.dtype, &path)?;
     let itemsize = itemsize as usize;
@@ -130,5 +135,5 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
         Err(_) => return Err(broken(format!("array '{path}' has the unknown role {}", message.role))),
     };
     let shape = shape(&message.shape, itemsize, &path)?;
-    Ok(Output { path, dtype, itemsize, shape, role })
+    Ok(OutputArray { path, dtype, itemsize, shape, role })
 }

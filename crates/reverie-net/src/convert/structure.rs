@@ -4,7 +4,7 @@ use super::broken;
 use crate::proto::{self, field_key, node::Kind};
 use reverie_core::Result;
 use reverie_core::spec::nodes::Node;
-use reverie_core::spec::{Key, Structure};
+use reverie_core::spec::{Structure, StructureKey};
 
 /// Levels of a nest at most.
 pub const MAX_DEPTH: usize = 64;
@@ -18,8 +18,8 @@ pub fn encode(structure: &Structure) -> proto::Structure {
 
 fn encode_node(node: Node) -> proto::Node {
     let key = |key| match key {
-        Key::Int(number) => proto::FieldKey { key: Some(field_key::Key::Number(number)) },
-        Key::Str(text) => proto::FieldKey { key: Some(field_key::Key::Text(text)) },
+        StructureKey::Int(number) => proto::FieldKey { key: Some(field_key::Key::Number(number)) },
+        StructureKey::Str(text) => proto::FieldKey { key: Some(field_key::Key::Text(text)) },
     };
     let kind = match node {
         Node::Leaf => None,
@@ -45,8 +45,8 @@ pub fn decode(message: proto::Structure) -> Result<Structure> {
 
 fn decode_node(node: proto::Node) -> Result<Node> {
     let key = |key: proto::FieldKey| match key.key {
-        Some(field_key::Key::Number(number)) => Ok(Key::Int(number)),
-        Some(field_key::Key::Text(text)) => Ok(Key::Str(text)),
+        Some(field_key::Key::Number(number)) => Ok(StructureKey::Int(number)),
+        Some(field_key::Key::Text(text)) => Ok(StructureKey::Str(text)),
         None => Err(broken("a dictionary entry has no key")),
     };
     Ok(match node.kind {

@@ -1,6 +1,6 @@
 //! TLS of the server.
 
-use crate::server::Tls;
+use crate::server::ServerTls;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Reads the certificates. `InvalidArgument` names the one that cannot be read. `protocol`: the name of what is served.
-pub(crate) fn acceptor(tls: &Tls, protocol: &[u8]) -> Result<TlsAcceptor> {
+pub(crate) fn acceptor(tls: &ServerTls, protocol: &[u8]) -> Result<TlsAcceptor> {
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -3,7 +3,7 @@
 //! Small messages are joined; the bytes of batches are sent from where they are in memory, in a block or in chunks.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
-use super::queue::{Next, Queue, Queued};
+use super::queue::{MessageQueue, Next, QueuedMessage};
 use crate::pieces::Pieces;
 use crate::proto::Part;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -20,7 +20,7 @@ const PART_DATA: u32 = 3;
 
 /// The connection's end of the queue: messages to be sent.
 pub(super) struct Outgoing {
-    queue: Arc<Queue>,
+    queue: Arc<MessageQueue>,
     /// Complete messages, and the head of the message that `data` belongs to.
     together: BytesMut,
     data: Pieces,
@@ -35,14 +35,14 @@ enum BodyState {
 }
 
 impl Outgoing {
-    pub(super) fn new(queue: Arc<Queue>) -> Self {
+    pub(super) fn new(queue: Arc<MessageQueue>) -> Self {
         Self { queue, together: BytesMut::new(), data: Pieces::default(), state: BodyState::Open }
     }
 
-    fn push(&mut self, queued: Queued) {
+    fn push(&mut self, queued: QueuedMessage) {
         match queued {
-            Queued::Message(message) => put_whole(&message, &mut self.together),
-            Queued::Part { id, offset, data } => {
+            QueuedMessage::Message(message) => put_whole(&message, &mut self.together),
+            QueuedMessage::Part { id, offset, data } => {
                 put_part(id, offset, data.remaining(), &mut self.together);
                 match data.remaining() < LARGE {
                     true => self.together.put(data),

@@ -14,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 const GREETING_BYTES: u64 = 64 << 10;
 
 /// See the module.
-pub(super) struct Bounded<IO> {
+pub(super) struct BoundedStream<IO> {
     io: Take<IO>,
     /// Set until it is admitted.
     newcomer: Option<Arc<Newcomer>>,
 }
 
-impl<IO: AsyncRead> Bounded<IO> {
+impl<IO: AsyncRead> BoundedStream<IO> {
     pub(super) fn new(io: IO, newcomer: Arc<Newcomer>) -> Self {
         Self { io: io.take(GREETING_BYTES), newcomer: Some(newcomer) }
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Bounded<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for BoundedStream<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(newcomer) = &self.newcomer {
             if self.io.limit() == 0 {
@@ -41,7 +41,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Bounded<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Bounded<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for BoundedStream<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self.io.get_mut()).poll_write(context, bytes)
     }

@@ -1,19 +1,19 @@
 //! The client's end of a gRPC stream.
 
-use super::connector::{Connect, Counted, Verdict};
-use super::download::{Download, Failure};
+use super::connector::{Connect, CountedStream, Verdict};
+use super::download::{Download, DownloadFailure};
 use super::service::SESSION;
 use super::trust::Private;
-use super::turns::Turns;
+use super::turns::TurnStream;
 use super::upload::Upload;
 use crate::bulk::BulkOut;
 use crate::convert;
-use crate::endpoint::Options;
+use crate::endpoint::EndpointOptions;
 use crate::proto::replay_client::ReplayClient;
 use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
 use crate::token;
 use crate::transport::Traffic;
-use crate::transport::client::{Arrived, Inlet, Outlet};
+use crate::transport::client::{ArrivedMessage, Inlet, Outlet};
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -52,7 +52,7 @@ pub struct Dialer {
 
 impl Dialer {
     /// Checks the options. `InvalidArgument` names the invalid one.
-    pub fn new(options: &Options, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
+    pub fn new(options: &EndpointOptions, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
         let address = options.address.clone();
         let refuse =
             || Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"));
@@ -81,8 +81,8 @@ impl Dialer {
             None => stream,
         };
         let verdict = Verdict::default();
-        let counted = Counted::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
-        let stream = Turns::new(counted);
+        let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
+        let stream = TurnStream::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
@@ -146,12 +146,12 @@ impl Line {
 
     /// Opens a session with its first message.
     /// The call does not use the generated client, which would copy each message once more.
-    pub async fn session(self, hello: proto::ClientHello) -> Result<(Sending, Receiving)> {
+    pub async fn session(self, hello: proto::ClientHello) -> Result<(GrpcOutlet, Receiving)> {
         let (queue, messages) = mpsc::channel(QUEUED);
         let hello = ClientMessage { body: Some(proto::client_message::Body::Hello(hello)), ..Default::default() };
         queue.try_send(hello).expect("a new channel has room");
         let body = self.open(Upload::new(messages)).await?;
-        let sending = Sending { queue, bulk: Inline::default(), address: self.address.clone() };
+        let sending = GrpcOutlet { queue, bulk: InlineBytes::default(), address: self.address.clone() };
         Ok((sending, Receiving { messages: Download::new(body), address: self.address }))
     }
 
@@ -239,17 +239,17 @@ impl tower::Service<http::Request<Body>> for Channel {
 }
 
 /// The sending half.
-pub struct Sending {
+pub struct GrpcOutlet {
     queue: mpsc::Sender<ClientMessage>,
-    bulk: Inline,
+    bulk: InlineBytes,
     address: String,
 }
 
 /// Bulk bytes that are sent in their message.
 #[derive(Default)]
-struct Inline(BytesMut);
+struct InlineBytes(BytesMut);
 
-impl BulkOut for Inline {
+impl BulkOut for InlineBytes {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -259,13 +259,13 @@ impl BulkOut for Inline {
     }
 }
 
-impl Sending {
+impl GrpcOutlet {
     fn gone(&self) -> Error {
         Error::Unavailable(format!("the connection to {} was lost", self.address))
     }
 }
 
-impl Outlet for Sending {
+impl Outlet for GrpcOutlet {
     const TRANSPORT: &'static str = "grpc";
     const MESSAGE_BYTES: u64 = 128 << 10;
 
@@ -297,14 +297,14 @@ pub struct Receiving {
 }
 
 impl Inlet for Receiving {
-    async fn receive(&mut self) -> Result<Option<Arrived>> {
+    async fn receive(&mut self) -> Result<Option<ArrivedMessage>> {
         let (address, messages) = (&self.address, &mut self.messages);
         match poll_fn(|context| messages.poll_next(context)).await {
             None => Ok(None),
-            Some(Ok(message)) => Ok(Some(Arrived::from(message))),
-            Some(Err(Failure::Broken(why))) => Err(Error::Protocol(format!("{address}: {why}"))),
-            Some(Err(Failure::Lost(why))) => Err(Error::Unavailable(format!("{address}: {why}"))),
-            Some(Err(Failure::Trailers(trailers))) => match Status::from_header_map(&trailers) {
+            Some(Ok(message)) => Ok(Some(ArrivedMessage::from(message))),
+            Some(Err(DownloadFailure::Broken(why))) => Err(Error::Protocol(format!("{address}: {why}"))),
+            Some(Err(DownloadFailure::Lost(why))) => Err(Error::Unavailable(format!("{address}: {why}"))),
+            Some(Err(DownloadFailure::Trailers(trailers))) => match Status::from_header_map(&trailers) {
                 Some(status) if status.code() != Code::Ok => Err(error(address, status)),
                 _ => Ok(None),
             },

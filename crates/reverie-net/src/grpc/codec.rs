@@ -11,7 +11,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 pub(crate) struct Codec<T, U>(PhantomData<fn() -> (T, U)>);
 
 /// The half that decodes.
-pub(crate) struct Bounded<U>(PhantomData<fn() -> U>);
+pub(crate) struct BoundedDecoder<U>(PhantomData<fn() -> U>);
 
 impl<T, U> Default for Codec<T, U> {
     fn default() -> Self {
@@ -19,7 +19,7 @@ impl<T, U> Default for Codec<T, U> {
     }
 }
 
-impl<U> Default for Bounded<U> {
+impl<U> Default for BoundedDecoder<U> {
     fn default() -> Self {
         Self(PhantomData)
     }
@@ -29,18 +29,18 @@ impl<T: Message + Send + 'static, U: Incoming + Send> tonic::codec::Codec for Co
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = Bounded<U>;
+    type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<T, U>::default().encoder()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        Bounded::default()
+        BoundedDecoder::default()
     }
 }
 
-impl<U: Incoming> Decoder for Bounded<U> {
+impl<U: Incoming> Decoder for BoundedDecoder<U> {
     type Item = U;
     type Error = Status;
 

@@ -47,7 +47,7 @@ impl Connect for Tcp {
 pub(super) type Verdict = Arc<OnceLock<Error>>;
 
 /// A stream that counts its bytes, and notes an error that TLS reports instead of them.
-pub(super) struct Counted<S> {
+pub(super) struct CountedStream<S> {
     stream: Metered<S>,
     address: String,
     verdict: Verdict,
@@ -55,7 +55,7 @@ pub(super) struct Counted<S> {
     untouched: bool,
 }
 
-impl<S> Counted<S> {
+impl<S> CountedStream<S> {
     /// A stream to the server at `address`. An error of TLS is stored in `verdict`.
     pub(super) fn new(stream: S, traffic: &Traffic, address: String, verdict: Verdict) -> Self {
         let stream = Metered::new(stream, Arc::clone(&traffic.bytes));
@@ -78,7 +78,7 @@ impl<S> Counted<S> {
     }
 }
 
-impl<S: Stream> AsyncRead for Counted<S> {
+impl<S: Stream> AsyncRead for CountedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,4 +93,4 @@ impl<S: Stream> AsyncRead for Counted<S> {
     }
 }
 
-write_through!([S: Stream] Counted<S>, stream);
+write_through!([S: Stream] CountedStream<S>, stream);

@@ -9,19 +9,19 @@ use std::task::{Context, Poll, ready};
 use tonic::Status;
 
 /// Charges the received bytes until it is dropped.
-pub(super) struct Counted<B> {
+pub(super) struct CountedBody<B> {
     body: B,
     charge: Charge,
     bytes: u64,
 }
 
-impl<B> Counted<B> {
+impl<B> CountedBody<B> {
     pub(super) fn new(body: B, charge: Charge) -> Self {
         Self { body, charge, bytes: 0 }
     }
 }
 
-impl<B> Body for Counted<B>
+impl<B> Body for CountedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -58,7 +58,7 @@ mod tests {
     fn a_message_beyond_the_total_is_refused_while_it_comes() {
         let frames = || [data(&[0; 100_000]), data(&[0; 100_000])];
         for (total, comes) in [(100_000, 1), (200_000, 2)] {
-            let mut body = Counted::new(Given::new(frames()), Charge::of_total(total));
+            let mut body = CountedBody::new(Given::new(frames()), Charge::of_total(total));
             let mut next = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => panic!("a body that never waits"),

@@ -24,7 +24,7 @@ const HEAD: usize = 4 * 11;
 
 /// The reason why there are no more messages.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum DownloadFailure {
     /// Malformed bytes.
     Broken(String),
     /// The connection was lost.
@@ -46,12 +46,12 @@ enum Coming {
     Prefix,
     Message(usize),
     /// The data of this part.
-    Data(Open),
+    Data(OpenPart),
 }
 
 /// A part whose data is being received.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Open {
+struct OpenPart {
     id: u64,
     /// The offset of the next byte.
     offset: u64,
@@ -69,24 +69,27 @@ where
 
     /// The next message, or the next piece of a part; `None` if the response ends without trailers.
     /// Dropping a pending wait loses nothing.
-    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ServerMessage, Failure>>> {
+    pub(super) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<ServerMessage, DownloadFailure>>> {
         loop {
             match self.decode() {
                 Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
                 Ok(None) => {}
-                Err(why) => return Poll::Ready(Some(Err(Failure::Broken(why)))),
+                Err(why) => return Poll::Ready(Some(Err(DownloadFailure::Broken(why)))),
             }
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
                 let whole = self.arrived.remaining() == 0 && matches!(self.coming, Coming::Prefix);
-                let cut = || Err(Failure::Lost("the answer ended within a message".to_owned()));
+                let cut = || Err(DownloadFailure::Lost("the answer ended within a message".to_owned()));
                 return Poll::Ready((!whole).then(cut));
             };
             match frame.map(|frame| frame.into_data()) {
-                Err(error) => return Poll::Ready(Some(Err(Failure::Lost(error.to_string())))),
+                Err(error) => return Poll::Ready(Some(Err(DownloadFailure::Lost(error.to_string())))),
                 Ok(Ok(data)) => self.arrived.push(data),
                 Ok(Err(frame)) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        return Poll::Ready(Some(Err(Failure::Trailers(trailers))));
+                        return Poll::Ready(Some(Err(DownloadFailure::Trailers(trailers))));
                     }
                 }
             }
@@ -116,7 +119,7 @@ where
                 None => return Ok(None),
             }
         }
-        let Coming::Data(Open { id, offset, left }) = self.coming else { return Ok(None) };
+        let Coming::Data(OpenPart { id, offset, left }) = self.coming else { return Ok(None) };
         let data = self.arrived.piece(left);
         if data.is_empty() {
             return Ok(None);
@@ -124,7 +127,7 @@ where
         let left = left - data.len();
         self.coming = match left {
             0 => Coming::Prefix,
-            _ => Coming::Data(Open { id, offset: offset + data.len() as u64, left }),
+            _ => Coming::Data(OpenPart { id, offset: offset + data.len() as u64, left }),
         };
         Ok(Some(ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }))
     }
@@ -132,7 +135,7 @@ where
 
 /// The part whose data begins in these first bytes of a message of `len` bytes, and where the data begins.
 /// `None` if there are too few bytes, or if the data is not the last field: such a message is decoded as a whole.
-fn open(bytes: &[u8], len: usize) -> Option<(Open, usize)> {
+fn open(bytes: &[u8], len: usize) -> Option<(OpenPart, usize)> {
     let field = |rest: &mut &[u8]| {
         let key = decode_key(rest).ok()?;
         Some((key, decode_varint(rest).ok()?))
@@ -150,7 +153,7 @@ fn open(bytes: &[u8], len: usize) -> Option<(Open, usize)> {
             ((PART_DATA, WireType::LengthDelimited), size) => {
                 let at = bytes.len() - rest.len();
                 let left = len - at;
-                return (left > 0 && size == left as u64).then_some((Open { id, offset, left }, at));
+                return (left > 0 && size == left as u64).then_some((OpenPart { id, offset, left }, at));
             }
             _ => return None,
         }
@@ -168,7 +171,7 @@ mod tests {
         Download::new(Given::new(frames))
     }
 
-    fn next(download: &mut Download<Given>) -> Option<Result<ServerMessage, Failure>> {
+    fn next(download: &mut Download<Given>) -> Option<Result<ServerMessage, DownloadFailure>> {
         match download.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(next) => next,
             Poll::Pending => panic!("a body that never waits"),
@@ -239,18 +242,18 @@ mod tests {
     fn what_is_no_message_differs_from_what_ends_early() {
         let too_long = [&[0][..], &(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes()].concat();
         for broken in [&[1, 0, 0, 0, 0][..], &too_long, &[0, 0, 0, 0, 1, 0xff], &framed(&[0x2a, 5, 0x1a, 9, 1, 1, 1])] {
-            assert!(matches!(next(&mut download([data(broken)])), Some(Err(Failure::Broken(_)))), "{broken:?}");
+            assert!(matches!(next(&mut download([data(broken)])), Some(Err(DownloadFailure::Broken(_)))), "{broken:?}");
         }
         for cut in [&[0, 0][..], &[0, 0, 0, 0, 1]] {
-            assert!(matches!(next(&mut download([data(cut)])), Some(Err(Failure::Lost(_)))), "{cut:?}");
+            assert!(matches!(next(&mut download([data(cut)])), Some(Err(DownloadFailure::Lost(_)))), "{cut:?}");
         }
         let mut within = download([data(&sent(&part(1, 0, 100))[..50])]);
         assert!(next(&mut within).unwrap().is_ok());
-        assert!(matches!(next(&mut within), Some(Err(Failure::Lost(_)))));
-        assert!(matches!(next(&mut download([Err("reset".to_owned())])), Some(Err(Failure::Lost(_)))));
+        assert!(matches!(next(&mut within), Some(Err(DownloadFailure::Lost(_)))));
+        assert!(matches!(next(&mut download([Err("reset".to_owned())])), Some(Err(DownloadFailure::Lost(_)))));
         let trailers = Frame::trailers(HeaderMap::new());
         let mut ended = download([data(&sent(&part(1, 0, 1))), Ok(trailers)]);
         assert!(next(&mut ended).unwrap().is_ok());
-        assert!(matches!(next(&mut ended), Some(Err(Failure::Trailers(_)))));
+        assert!(matches!(next(&mut ended), Some(Err(DownloadFailure::Trailers(_)))));
     }
 }

@@ -18,7 +18,7 @@ const PREFIX: usize = 5;
 
 /// The reason why there are no more messages.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum FramesFailure {
     /// Malformed bytes.
     Broken(String),
     /// The connection was lost.
@@ -51,12 +51,12 @@ where
     }
 
     /// The next message; `None` if the call ended normally. Dropping a pending wait loses nothing.
-    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<M, Failure>>> {
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<M, FramesFailure>>> {
         loop {
             match self.decode() {
                 Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
                 Ok(None) => {}
-                Err(why) => return Poll::Ready(Some(Err(Failure::Broken(why)))),
+                Err(why) => return Poll::Ready(Some(Err(FramesFailure::Broken(why)))),
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
                 self.unfinished.store(self.arrived.remaining() as u64, Ordering::Relaxed);
@@ -64,10 +64,10 @@ where
             };
             let Some(frame) = frame else {
                 let whole = self.arrived.remaining() == 0 && self.coming.is_none();
-                return Poll::Ready((!whole).then_some(Err(Failure::Lost)));
+                return Poll::Ready((!whole).then_some(Err(FramesFailure::Lost)));
             };
             match frame.map(|frame| frame.into_data()) {
-                Err(_) => return Poll::Ready(Some(Err(Failure::Lost))),
+                Err(_) => return Poll::Ready(Some(Err(FramesFailure::Lost))),
                 Ok(Ok(data)) => self.arrived.push(data),
                 // Trailers, which have no meaning in a request.
                 Ok(Err(_)) => {}
@@ -118,7 +118,7 @@ mod tests {
         Messages::new(Given::new(frames))
     }
 
-    fn next(messages: &mut Messages<Given, ServerMessage>) -> Option<Result<ServerMessage, Failure>> {
+    fn next(messages: &mut Messages<Given, ServerMessage>) -> Option<Result<ServerMessage, FramesFailure>> {
         match messages.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(next) => next,
             Poll::Pending => panic!("a body that never waits"),
@@ -159,7 +159,7 @@ mod tests {
     fn small_frames_are_put_together_so_that_their_list_is_no_longer_than_their_bytes() {
         let bytes = sent(&part(1, 100_000));
         let mut messages = messages(bytes[..90_000].chunks(1).map(data));
-        assert!(matches!(next(&mut messages), Some(Err(Failure::Lost))));
+        assert!(matches!(next(&mut messages), Some(Err(FramesFailure::Lost))));
         assert!(
             messages.arrived.num_pieces() <= 90_000 / (crate::pieces::SMALL / 2),
             "{}",
@@ -171,12 +171,12 @@ mod tests {
     fn what_is_no_message_differs_from_what_ends_early() {
         let too_long = [&[0][..], &(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes()].concat();
         for broken in [&[1, 0, 0, 0, 0][..], &too_long, &[0, 0, 0, 0, 1, 0xff]] {
-            assert!(matches!(next(&mut messages([data(broken)])), Some(Err(Failure::Broken(_)))), "{broken:?}");
+            assert!(matches!(next(&mut messages([data(broken)])), Some(Err(FramesFailure::Broken(_)))), "{broken:?}");
         }
         for cut in [&[0, 0][..], &[0, 0, 0, 0, 1]] {
-            assert!(matches!(next(&mut messages([data(cut)])), Some(Err(Failure::Lost))), "{cut:?}");
+            assert!(matches!(next(&mut messages([data(cut)])), Some(Err(FramesFailure::Lost))), "{cut:?}");
         }
-        assert!(matches!(next(&mut messages([Err("reset".to_owned())])), Some(Err(Failure::Lost))));
+        assert!(matches!(next(&mut messages([Err("reset".to_owned())])), Some(Err(FramesFailure::Lost))));
         let trailers = Frame::trailers(http::HeaderMap::new());
         assert!(next(&mut messages([data(&sent(&part(1, 1))), Ok(trailers)])).unwrap().is_ok());
     }

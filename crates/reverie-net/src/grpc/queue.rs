@@ -13,14 +13,14 @@ const OVERHEAD: u64 = 64;
 
 /// Messages between the session and the connection. Replies go before batches, which may take long to be sent.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct MessageQueue {
     /// Guards the messages and the wakers; nothing is encoded, freed or woken under the lock.
     state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
 struct QueueState {
-    messages: VecDeque<Queued>,
+    messages: VecDeque<QueuedMessage>,
     /// Replies and the like, which go before batches.
     ahead: VecDeque<ServerMessage>,
     bytes: u64,
@@ -37,7 +37,7 @@ struct QueueState {
 
 /// A message to be sent.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Queued {
+pub(super) enum QueuedMessage {
     Message(ServerMessage),
     /// A part of a batch, whose bytes are sent from where they are in memory.
     Part {
@@ -48,11 +48,11 @@ pub(super) enum Queued {
 }
 
 impl QueueState {
-    fn next(&mut self) -> Option<Queued> {
-        self.ahead.pop_front().map(Queued::Message).or_else(|| self.messages.pop_front())
+    fn next(&mut self) -> Option<QueuedMessage> {
+        self.ahead.pop_front().map(QueuedMessage::Message).or_else(|| self.messages.pop_front())
     }
 
-    fn take_all(&mut self) -> (VecDeque<Queued>, VecDeque<ServerMessage>) {
+    fn take_all(&mut self) -> (VecDeque<QueuedMessage>, VecDeque<ServerMessage>) {
         self.bytes = 0;
         (std::mem::take(&mut self.messages), std::mem::take(&mut self.ahead))
     }
@@ -67,12 +67,12 @@ impl QueueState {
 /// The connection's next message. It is moved on at once, so its size costs nothing.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Next {
-    Message(Queued),
+    Message(QueuedMessage),
     End,
     Abandoned,
 }
 
-impl Queue {
+impl MessageQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +119,7 @@ impl Queue {
         drop(left);
     }
 
-    pub(super) fn send(&self, message: Queued) {
+    pub(super) fn send(&self, message: QueuedMessage) {
         self.change(|state| {
             if !state.gone {
                 state.bytes += size(&message);
@@ -178,10 +178,10 @@ impl Queue {
     }
 }
 
-fn size(queued: &Queued) -> u64 {
+fn size(queued: &QueuedMessage) -> u64 {
     let bytes = match queued {
-        Queued::Part { data, .. } => data.remaining(),
-        Queued::Message(message) => message.encoded_len(),
+        QueuedMessage::Part { data, .. } => data.remaining(),
+        QueuedMessage::Message(message) => message.encoded_len(),
     };
     bytes as u64 + OVERHEAD
 }
@@ -197,13 +197,13 @@ mod tests {
         ServerMessage { body: Some(Body::Credit(Credit { insert_credit_bytes })) }
     }
 
-    fn sent(queue: &Queue) -> Vec<Option<Body>> {
+    fn sent(queue: &MessageQueue) -> Vec<Option<Body>> {
         let mut all = Vec::new();
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Next::Message(message)) = queue.poll_next(&mut context) {
             all.push(match message {
-                Queued::Message(message) => message.body,
-                Queued::Part { id, offset, .. } => Some(Body::Part(Part { id, offset, data: Bytes::new() })),
+                QueuedMessage::Message(message) => message.body,
+                QueuedMessage::Part { id, offset, .. } => Some(Body::Part(Part { id, offset, data: Bytes::new() })),
             });
         }
         all
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn small_messages_overtake_batches_and_each_of_both_keep_their_order() {
-        let queue = Queue::default();
-        let part = |offset| Queued::Part { id: 1, offset, data: Bytes::from(vec![0; 1000]).into() };
+        let queue = MessageQueue::default();
+        let part = |offset| QueuedMessage::Part { id: 1, offset, data: Bytes::from(vec![0; 1000]).into() };
         let goodbye = || Some(Body::Goodbye(Goodbye::default()));
         queue.send_ahead(credit(1));
         queue.send(part(0));
         queue.send_ahead(credit(2));
         queue.send(part(1000));
-        queue.send(Queued::Message(ServerMessage { body: goodbye() }));
+        queue.send(QueuedMessage::Message(ServerMessage { body: goodbye() }));
         queue.send_ahead(credit(3));
         let small = [1, 2, 3].map(|of| credit(of).body);
         let parts = [0, 1000].map(|offset| Some(Body::Part(Part { id: 1, offset, data: Bytes::new() })));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn small_messages_count_as_queued_and_are_left_at_an_end_as_others_are() {
-        let queue = Queue::default();
+        let queue = MessageQueue::default();
         queue.send_ahead(credit(1));
         assert!(queue.bytes() > 0);
         assert!(queue.end());

@@ -3,15 +3,15 @@
 use super::accept::acceptor;
 use super::begun::Begun;
 use super::body::Answered;
-use super::bounded::Bounded;
-use super::counted::Counted;
+use super::bounded::BoundedStream;
+use super::counted::CountedBody;
 use super::metered::Metered;
-use super::service::{Answer, Asked, Peer, SESSION, Service};
+use super::service::{Peer, ReplyBody, RequestBody, SESSION, Service};
 use super::status::status;
 use crate::admission::{Newcomer, Via};
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
-use crate::server::{Shared, Tls, Transport};
+use crate::server::{RequestTransport, ServerState, ServerTls};
 use crate::token;
 use futures_util::{Stream, StreamExt};
 use http::{Request, Response};
@@ -59,14 +59,14 @@ const DESCRIBE: &str = "/reverie.v1.Replay/Describe";
 /// The services of a server, ready to serve.
 #[derive(Clone)]
 pub struct Front {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     routes: Routes,
     tls: Option<TlsAcceptor>,
 }
 
 impl Front {
     /// Reads the certificates. `InvalidArgument` if they cannot be read. Must be called on a runtime.
-    pub fn new(shared: Arc<Shared>, tls: Option<&Tls>) -> Result<Self> {
+    pub fn new(shared: Arc<ServerState>, tls: Option<&ServerTls>) -> Result<Self> {
         let replay = ReplayServer::new(Service(Arc::clone(&shared))).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (reporter, health) = tonic_health::server::health_reporter();
         let health = health.max_decoding_message_size(MAX_HEALTH_BYTES);
@@ -119,8 +119,8 @@ impl Front {
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
         let newcomer = self.shared.admission.arrive(Via::Grpc, &peer);
         let shared = Arc::clone(&self.shared);
-        let io = Metered::new(io, Arc::clone(shared.bytes(Transport::Grpc)));
-        let io = Bounded::new(io, Arc::clone(&newcomer));
+        let io = Metered::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
+        let io = BoundedStream::new(io, Arc::clone(&newcomer));
         tokio::select! {
             () = self.greeted(io, &peer, &newcomer) => {}
             why = newcomer.is_over() => if let Some(more) = shared.refusals.allows() {
@@ -206,7 +206,7 @@ impl Front {
 
     /// Charges the bytes of a call whose message is assembled before it reaches a session.
     fn counted(&self, request: Request<Incoming>) -> Request<Body> {
-        request.map(|body| Body::new(Counted::new(body, self.shared.charge())))
+        request.map(|body| Body::new(CountedBody::new(body, self.shared.charge())))
     }
 
     async fn answer(
@@ -219,8 +219,9 @@ impl Front {
             self.log_refusal(peer, &error);
             return Ok(status(&error).into_http().map(Answered::Routed));
         }
-        let request = if request.uri().path() == SESSION { Asked::set_aside(request) } else { self.counted(request) };
-        Ok(Answer::fill(self.routes.call(request).await?))
+        let request =
+            if request.uri().path() == SESSION { RequestBody::set_aside(request) } else { self.counted(request) };
+        Ok(ReplyBody::fill(self.routes.call(request).await?))
     }
 
     /// Checks a call: none for health, the token for all others, and a place for those that last.

@@ -2,10 +2,10 @@
 
 use super::body::{Answered, Outgoing};
 use super::frames::Messages;
-use super::stream::{call, way};
+use super::stream::{call, connection};
 use crate::proto::replay_server::Replay;
 use crate::proto::{ClientMessage, DescribeRequest, Description, ServerMessage};
-use crate::server::Shared;
+use crate::server::ServerState;
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_stream::Empty;
@@ -16,11 +16,11 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Clone)]
 pub(super) struct Peer(pub(super) Arc<str>);
 
-/// The body of a response, carried past the encoder, which would copy it; [`Answer::fill`] puts it in.
+/// The body of a response, carried past the encoder, which would copy it; [`ReplyBody::fill`] puts it in.
 #[derive(Clone)]
-pub(super) struct Answer(Arc<Mutex<Option<Outgoing>>>);
+pub(super) struct ReplyBody(Arc<Mutex<Option<Outgoing>>>);
 
-impl Answer {
+impl ReplyBody {
     fn response<T>(outgoing: Outgoing) -> Response<Empty<T>> {
         let mut response = Response::new(tokio_stream::empty());
         response.extensions_mut().insert(Self(Arc::new(Mutex::new(Some(outgoing)))));
@@ -40,9 +40,9 @@ pub(super) const SESSION: &str = "/reverie.v1.Replay/Session";
 
 /// The body of a session's request, carried past the decoder, which would copy it.
 #[derive(Clone)]
-pub(super) struct Asked(Arc<Mutex<Option<Incoming>>>);
+pub(super) struct RequestBody(Arc<Mutex<Option<Incoming>>>);
 
-impl Asked {
+impl RequestBody {
     /// Splits the body off the request and stores it in the request's extensions.
     pub(super) fn set_aside(request: http::Request<Incoming>) -> http::Request<Body> {
         let (mut parts, body) = request.into_parts();
@@ -56,8 +56,8 @@ impl Asked {
     }
 }
 
-/// The service: each call becomes a `Way`, which a session serves.
-pub(super) struct Service(pub(super) Arc<Shared>);
+/// The service: each call becomes a [`ServerConnection`], which a session serves.
+pub(super) struct Service(pub(super) Arc<ServerState>);
 
 fn peer<T>(request: &Request<T>) -> String {
     request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.0.as_ref().to_owned())
@@ -77,19 +77,19 @@ impl Replay for Service {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = peer(&request);
-        let body = Asked::take(&request).ok_or_else(|| Status::internal("a session has no request body"))?;
+        let body = RequestBody::take(&request).ok_or_else(|| Status::internal("a session has no request body"))?;
         let mut messages = Messages::new(body);
         let unfinished = messages.unfinished();
         let inbound = futures_util::stream::poll_fn(move |context| messages.poll_next(context));
-        let (way, outgoing) = way(Box::pin(inbound), unfinished, peer);
-        tokio::spawn(Arc::clone(&self.0).welcome(Box::new(way)));
-        Ok(Answer::response(outgoing))
+        let (connection, outgoing) = connection(Box::pin(inbound), unfinished, peer);
+        tokio::spawn(Arc::clone(&self.0).welcome(Box::new(connection)));
+        Ok(ReplyBody::response(outgoing))
     }
 
     async fn call(&self, request: Request<ClientMessage>) -> Result<Response<Self::CallStream>, Status> {
         let peer = peer(&request);
-        let (way, outgoing) = call(request.into_inner(), peer);
-        self.0.call(Box::new(way));
-        Ok(Answer::response(outgoing))
+        let (connection, outgoing) = call(request.into_inner(), peer);
+        self.0.call(Box::new(connection));
+        Ok(ReplyBody::response(outgoing))
     }
 }

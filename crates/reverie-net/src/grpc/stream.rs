@@ -1,13 +1,13 @@
 //! A gRPC stream as the transport of a session.
 
 use super::body::Outgoing;
-use super::frames::Failure;
-use super::queue::{Queue, Queued};
+use super::frames::FramesFailure;
+use super::queue::{MessageQueue, QueuedMessage};
 use crate::bulk::BulkIn;
 use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use bytes::Bytes;
 use futures_util::Stream;
 use reverie_core::{Error, Result};
@@ -20,42 +20,46 @@ use std::time::Duration;
 /// How long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Failure>> + Send>>;
+type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, FramesFailure>> + Send>>;
 
 /// The session's end.
-pub(super) struct GrpcWay {
+pub(super) struct GrpcServerConnection {
     inbound: Inbound,
     /// Received bytes of an incomplete message.
     unfinished: Arc<AtomicU64>,
-    queue: Arc<Queue>,
+    queue: Arc<MessageQueue>,
     peer: String,
 }
 
-impl Drop for GrpcWay {
+impl Drop for GrpcServerConnection {
     fn drop(&mut self) {
         self.queue.end();
     }
 }
 
 /// Both ends of a transport whose messages come from `inbound`.
-pub(super) fn way(inbound: Inbound, unfinished: Arc<AtomicU64>, peer: String) -> (GrpcWay, Outgoing) {
-    let queue = Arc::<Queue>::default();
-    (GrpcWay { inbound, unfinished, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
+pub(super) fn connection(
+    inbound: Inbound,
+    unfinished: Arc<AtomicU64>,
+    peer: String,
+) -> (GrpcServerConnection, Outgoing) {
+    let queue = Arc::<MessageQueue>::default();
+    (GrpcServerConnection { inbound, unfinished, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
 }
 
 /// A transport that delivers one message, and lasts until its client is gone.
-pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcWay, Outgoing) {
-    let (mut way, outgoing) = way(Box::pin(futures_util::stream::empty()), Arc::default(), peer);
-    let queue = Arc::clone(&way.queue);
+pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcServerConnection, Outgoing) {
+    let (mut connection, outgoing) = connection(Box::pin(futures_util::stream::empty()), Arc::default(), peer);
+    let queue = Arc::clone(&connection.queue);
     let mut message = Some(message);
-    way.inbound = Box::pin(futures_util::stream::poll_fn(move |context| match message.take() {
+    connection.inbound = Box::pin(futures_util::stream::poll_fn(move |context| match message.take() {
         Some(message) => Poll::Ready(Some(Ok(message))),
         None => queue.poll_gone(context).map(|()| None),
     }));
-    (way, outgoing)
+    (connection, outgoing)
 }
 
-impl Way for GrpcWay {
+impl ServerConnection for GrpcServerConnection {
     fn transport(&self) -> &'static str {
         "grpc"
     }
@@ -71,8 +75,8 @@ impl Way for GrpcWay {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
         self.inbound.as_mut().poll_next(context).map(|next| match next? {
             Ok(message) => Some(Ok(message)),
-            Err(Failure::Broken(why)) => Some(Err(Error::Protocol(why))),
-            Err(Failure::Lost) => None,
+            Err(FramesFailure::Broken(why)) => Some(Err(Error::Protocol(why))),
+            Err(FramesFailure::Lost) => None,
         })
     }
 
@@ -81,7 +85,7 @@ impl Way for GrpcWay {
     }
 
     fn send(&mut self, message: ServerMessage) {
-        self.queue.send(Queued::Message(message));
+        self.queue.send(QueuedMessage::Message(message));
     }
 
     fn send_ahead(&mut self, message: ServerMessage) {
@@ -93,7 +97,7 @@ impl Way for GrpcWay {
     }
 
     fn send_part(&mut self, id: u64, offset: u64, data: Pieces) {
-        self.queue.send(Queued::Part { id, offset, data });
+        self.queue.send(QueuedMessage::Part { id, offset, data });
     }
 
     fn queued_bytes(&self) -> u64 {

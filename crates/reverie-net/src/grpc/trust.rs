@@ -2,7 +2,7 @@
 
 use super::connector::Stream;
 use super::refusal::refusal;
-use crate::endpoint::Tls;
+use crate::endpoint::ClientTls;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
@@ -21,7 +21,7 @@ pub(super) struct Private {
 
 impl Private {
     /// Reads the options. `InvalidArgument` if one cannot be read.
-    pub(super) fn new(tls: &Tls, address: &str) -> Result<Self> {
+    pub(super) fn new(tls: &ClientTls, address: &str) -> Result<Self> {
         let refuse = |what: &str, reason: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {reason}"));
         let roots = roots(tls.ca.as_deref())?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

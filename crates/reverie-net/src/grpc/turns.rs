@@ -16,19 +16,19 @@ use tokio::io::{AsyncRead, ReadBuf};
 const TURN: usize = 256 << 10;
 
 /// See the module.
-pub(super) struct Turns<S> {
+pub(super) struct TurnStream<S> {
     stream: S,
     /// Bytes read in this turn.
     read: usize,
 }
 
-impl<S: Stream> Turns<S> {
+impl<S: Stream> TurnStream<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream, read: 0 }
     }
 }
 
-impl<S: Stream> AsyncRead for Turns<S> {
+impl<S: Stream> AsyncRead for TurnStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.read >= TURN {
             self.read = 0;
@@ -46,7 +46,7 @@ impl<S: Stream> AsyncRead for Turns<S> {
     }
 }
 
-write_through!([S: Stream] Turns<S>, stream);
+write_through!([S: Stream] TurnStream<S>, stream);
 
 #[cfg(test)]
 mod tests {
@@ -71,7 +71,7 @@ mod tests {
         let (mut server, client) = tokio::io::duplex(sent.len());
         server.write_all(&sent).await.unwrap();
         drop(server);
-        let (mut turns, woken) = (Turns::new(client), Arc::<Woken>::default());
+        let (mut turns, woken) = (TurnStream::new(client), Arc::<Woken>::default());
         let (waker, mut got, mut waited) = (Waker::from(Arc::clone(&woken)), Vec::new(), Vec::new());
         loop {
             let mut to = vec![0; TURN / 4];

@@ -4,7 +4,7 @@ use crate::uninit::as_uninit;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use reverie_core::Result;
-use reverie_core::batch::{Options, Output, Ragged, plan};
+use reverie_core::batch::{Options, OutputArray, Ragged, plan};
 use reverie_core::item::Item;
 use reverie_core::sample::Draws;
 use reverie_core::spec::DType;
@@ -22,14 +22,14 @@ const SENT_PIXELS: usize = 1 << 20;
 const SMALLEST_SIDE: usize = 8;
 
 /// The bytes that a response may still take.
-pub(super) struct Room {
+pub(super) struct ResponseBudget {
     /// Bytes that are sent as pictures.
     pixels: usize,
     /// Bytes that are read, those of packed chunks that are unpacked included.
     read: u64,
 }
 
-impl Room {
+impl ResponseBudget {
     /// The room of one response.
     pub(super) fn new() -> Self {
         Self { pixels: 8 << 20, read: 256 << 20 }
@@ -44,7 +44,7 @@ impl Room {
 }
 
 /// A column: `path`, `dtype`, `shape` and `bytes`, and, if it is small enough to be read, its content.
-pub(super) fn column(item: &Item, path: &str, room: &mut Room) -> Result<Value> {
+pub(super) fn column(item: &Item, path: &str, room: &mut ResponseBudget) -> Result<Value> {
     let paths = [path.to_owned()];
     // Steps whose cells differ in size are shown padded.
     let plan = plan(&[item], &Options { ragged: Ragged::Pad, columns: Some(&paths) })?;
@@ -72,7 +72,7 @@ pub(super) fn column(item: &Item, path: &str, room: &mut Room) -> Result<Value> 
     Ok(described)
 }
 
-fn content(output: &Output, bytes: &[u8], room: &mut Room) -> Value {
+fn content(output: &OutputArray, bytes: &[u8], room: &mut ResponseBudget) -> Value {
     let shape = &output.shape[1..];
     match output.dtype {
         DType::Str => {
@@ -108,7 +108,7 @@ impl Picture {
         (height.min(width) >= SMALLEST_SIDE && frames > 0).then_some(Self { frames, height, width, channels })
     }
 
-    fn content(&self, bytes: &[u8], room: &mut Room) -> Value {
+    fn content(&self, bytes: &[u8], room: &mut ResponseBudget) -> Value {
         let frame = self.height * self.width * self.channels;
         let sent = self.frames.min(SENT_PIXELS.min(room.pixels) / frame);
         if sent == 0 {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn only_the_frames_that_fit_are_sent_and_room_is_used_up() {
-        let (bytes, mut room) = (vec![7; 3 * 64], Room { pixels: 130, read: 0 });
+        let (bytes, mut room) = (vec![7; 3 * 64], ResponseBudget { pixels: 130, read: 0 });
         let picture = || Picture::of(&[3, 8, 8]).unwrap();
         assert_eq!(picture().content(&bytes, &mut room)["picture"]["frames_sent"], 2);
         assert_eq!(room.pixels, 2);

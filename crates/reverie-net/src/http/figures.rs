@@ -1,7 +1,7 @@
 //! The figures of a server as JSON.
 
 use super::watched::Watched;
-use crate::server::{ClientView, Shared, Transport};
+use crate::server::{ClientView, RequestTransport, ServerState};
 use reverie_core::chunk::TierInfo;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, Why};
@@ -160,8 +160,8 @@ fn times(histogram: &[u64; TIMES_BUCKETS]) -> Vec<Value> {
 }
 
 /// The bytes received and sent over each transport.
-fn bytes(shared: &Shared) -> (Value, Value) {
-    let [grpc, local] = Transport::ALL.map(|transport| {
+fn bytes(shared: &ServerState) -> (Value, Value) {
+    let [grpc, local] = RequestTransport::ALL.map(|transport| {
         let counts = shared.bytes(transport);
         (counts.received.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed))
     });
@@ -182,7 +182,7 @@ fn client(client: &ClientView) -> Value {
     json!({
         "name": client.name,
         "peer": client.peer,
-        "transport": client.transport.map(Transport::name),
+        "transport": client.transport.map(RequestTransport::name),
         "bytes_in_flight": client.bytes_in_flight,
         "requests": client.requests,
         "seconds": client.age.as_secs_f64(),

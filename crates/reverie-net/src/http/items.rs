@@ -1,6 +1,6 @@
 //! The items of a table as JSON: some by their order, or one by its key.
 
-use super::columns::{Room, column};
+use super::columns::{ResponseBudget, column};
 use reverie_core::sample::Draws;
 use reverie_core::table::{Field, Query, SharedTable, Tables};
 use reverie_core::{Error, Result};
@@ -57,7 +57,7 @@ impl Wanted {
 pub(super) fn items(tables: &Tables, table: &str, wanted: &Wanted) -> Result<Value> {
     let table = tables.get(table)?;
     let now = tables.now().as_secs_f64();
-    let mut room = Room::new();
+    let mut room = ResponseBudget::new();
     let found = match wanted {
         Wanted::Key(key) => vec![item(&table.get(&[*key])?, now, &mut room)],
         Wanted::First { query } => first(table, query, now, &mut room)?,
@@ -65,7 +65,7 @@ pub(super) fn items(tables: &Tables, table: &str, wanted: &Wanted) -> Result<Val
     Ok(json!({ "table": table.name(), "items": found }))
 }
 
-fn first(table: &SharedTable, query: &Query, now: f64, room: &mut Room) -> Result<Vec<Value>> {
+fn first(table: &SharedTable, query: &Query, now: f64, room: &mut ResponseBudget) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for key in table.query(query)?.keys {
         match table.get(&[key.get()]) {
@@ -79,7 +79,7 @@ fn first(table: &SharedTable, query: &Query, now: f64, room: &mut Room) -> Resul
 }
 
 /// The only draw. A column that cannot be read has the reason.
-fn item(draws: &Draws, now: f64, room: &mut Room) -> Value {
+fn item(draws: &Draws, now: f64, room: &mut ResponseBudget) -> Value {
     let of = &draws.items[0];
     let columns = of.pattern.columns.iter().take(MOST_COLUMNS).map(|described| {
         let path = described.spec.path.as_str();

@@ -1,18 +1,18 @@
 //! The figures of a server as OpenMetrics. Labels are tables, sides, verbs, transports and kinds of memory only.
 
 use super::figures::{age_bound, age_sum, times_bound};
-use super::run::Run;
+use super::run::RunFigures;
 use super::watched::Watched;
 use crate::proto::ServerInfo;
-use crate::server::spans::Counts;
-use crate::server::{FINITE, Histogram, Latencies, Shared, Transport, Verb};
+use crate::server::spans::SpanCounts;
+use crate::server::{FINITE, Histogram, Latencies, RequestTransport, ServerState, Verb};
 use crate::transport::ByteCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use reverie_core::chunk::TierInfo;
-use reverie_core::table::{AGE_BUCKETS, Block, Blocked, JournalInfo, Stats, TableInfo};
+use reverie_core::table::{AGE_BUCKETS, Blocked, JournalInfo, Obstacle, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,8 +94,8 @@ struct Scrape {
     checkpoint_age: Option<Duration>,
     journal_unsynced: Option<u64>,
     ready: bool,
-    network: Option<(ServerInfo, Arc<Shared>)>,
-    run: Option<Arc<Run>>,
+    network: Option<(ServerInfo, Arc<ServerState>)>,
+    run: Option<Arc<RunFigures>>,
 }
 
 impl Debug for Scrape {
@@ -114,8 +114,10 @@ impl Collector for Scrape {
         match &self.network {
             None => Ok(()),
             Some((info, shared)) => {
-                let clients =
-                    [(Transport::Grpc, info.grpc_connections), (Transport::SharedMemory, info.local_connections)];
+                let clients = [
+                    (RequestTransport::Grpc, info.grpc_connections),
+                    (RequestTransport::SharedMemory, info.local_connections),
+                ];
                 let clients = clients.map(|(of, count)| (vec![("transport", of.name().to_owned())], count));
                 gauges(&mut to, "reverie_clients", "Connected clients", clients)?;
                 bytes(&mut to, "reverie_bytes_received", "Bytes that clients sent", shared, |of| &of.received)?;
@@ -169,8 +171,8 @@ impl Scrape {
         let blocked = self.tables.iter().flat_map(|of| {
             let (inserts, samples) = (&of.blocked.0, &of.blocked.1);
             let [(insert, ()), (sample, ())] = of.sides((), ());
-            let inserts = Block::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
-            let samples = Block::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
+            let inserts = Obstacle::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
+            let samples = Obstacle::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
             inserts.into_iter().chain(samples)
         });
         let help = "Seconds during which at least one request waited, by what held back the first";
@@ -209,7 +211,7 @@ impl Scrape {
 }
 
 /// The series of a training run: one of each.
-fn training(to: &mut DescriptorEncoder<'_>, run: &Run) -> Result<(), Error> {
+fn training(to: &mut DescriptorEncoder<'_>, run: &RunFigures) -> Result<(), Error> {
     let labels = || vec![("agent", escaped(&run.agent)), ("env", escaped(&run.env))];
     counters(to, "reverie_env_steps", "Environment steps of the training run", [(labels(), run.env_steps)])?;
     counters(to, "reverie_updates", "Updates of the learner", [(labels(), run.updates)])?;
@@ -264,7 +266,7 @@ fn counters(
 }
 
 /// The spans of traced requests.
-fn spans(to: &mut DescriptorEncoder<'_>, counts: Counts) -> Result<(), Error> {
+fn spans(to: &mut DescriptorEncoder<'_>, counts: SpanCounts) -> Result<(), Error> {
     let outcomes = [("noted", counts.noted), ("dropped", counts.dropped), ("invalid", counts.invalid)];
     let series = outcomes.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
     counters(to, "reverie_spans", "Spans of traced requests", series)
@@ -273,7 +275,7 @@ fn spans(to: &mut DescriptorEncoder<'_>, counts: Counts) -> Result<(), Error> {
 fn requests(to: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> Result<(), Error> {
     let help = "Seconds from a request's arrival to its response, waiting for the table included";
     let mut family = to.encode_descriptor("reverie_request_seconds", help, None, MetricType::Histogram)?;
-    for transport in Transport::ALL {
+    for transport in RequestTransport::ALL {
         for verb in Verb::ALL {
             let (counts, sum) = latencies.of(transport, verb).read();
             let bound = |bucket| if bucket < FINITE { Histogram::bound(bucket) } else { f64::MAX };
@@ -290,10 +292,10 @@ fn bytes(
     to: &mut DescriptorEncoder<'_>,
     name: &'static str,
     help: &str,
-    shared: &Shared,
+    shared: &ServerState,
     of: fn(&ByteCounts) -> &AtomicU64,
 ) -> Result<(), Error> {
-    let series = Transport::ALL.map(|transport| {
+    let series = RequestTransport::ALL.map(|transport| {
         let bytes = of(shared.bytes(transport)).load(Ordering::Relaxed);
         (vec![("transport", transport.name().to_owned())], bytes)
     });

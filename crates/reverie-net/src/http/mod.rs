@@ -25,4 +25,4 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use server::{Options, Server};
+pub use server::{HttpOptions, HttpServer};

@@ -15,7 +15,7 @@ const MOST_TEXT: usize = 1000;
 
 /// The kind of a field. All but counts and names may be missing or null, and are shown as null then.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum FieldKind {
     Name,
     Count,
     Text,
@@ -28,55 +28,55 @@ enum Kind {
     Parts(&'static [Field]),
 }
 
-type Field = (&'static str, Kind);
+type Field = (&'static str, FieldKind);
 
 /// The fields of one of several runs that differ in their seeds.
 const SEED: [Field; 6] = [
-    ("seed", Kind::Count),
-    ("state", Kind::Text),
-    ("env_steps", Kind::Number),
-    ("updates", Kind::Number),
-    ("confirmed", Kind::Truth),
-    ("curve", Kind::Curve),
+    ("seed", FieldKind::Count),
+    ("state", FieldKind::Text),
+    ("env_steps", FieldKind::Number),
+    ("updates", FieldKind::Number),
+    ("confirmed", FieldKind::Truth),
+    ("curve", FieldKind::Curve),
 ];
 
 /// The fields of one of several servers that are one replay.
 const SHARD: [Field; 8] = [
-    ("address", Kind::Text),
-    ("present", Kind::Truth),
-    ("problem", Kind::Text),
-    ("items", Kind::Number),
-    ("bytes", Kind::Number),
-    ("reconnects", Kind::Number),
-    ("restarts", Kind::Number),
-    ("chances", Kind::Chances),
+    ("address", FieldKind::Text),
+    ("present", FieldKind::Truth),
+    ("problem", FieldKind::Text),
+    ("items", FieldKind::Number),
+    ("bytes", FieldKind::Number),
+    ("reconnects", FieldKind::Number),
+    ("restarts", FieldKind::Number),
+    ("chances", FieldKind::Chances),
 ];
 
 /// All fields of a document.
 const FIELDS: [Field; 18] = [
-    ("agent", Kind::Name),
-    ("env", Kind::Name),
-    ("env_steps", Kind::Count),
-    ("updates", Kind::Count),
-    ("seed", Kind::Number),
-    ("runner", Kind::Text),
-    ("max_env_steps", Kind::Number),
-    ("seconds", Kind::Number),
-    ("target_return", Kind::Number),
-    ("confirmed", Kind::Truth),
-    ("training_return", Kind::Number),
-    ("samples_per_insert", Kind::Number),
-    ("policy_age_updates", Kind::Number),
-    ("waits_for", Kind::Text),
-    ("curve", Kind::Curve),
-    ("activities", Kind::Activities),
-    ("seeds", Kind::Parts(&SEED)),
-    ("shards", Kind::Parts(&SHARD)),
+    ("agent", FieldKind::Name),
+    ("env", FieldKind::Name),
+    ("env_steps", FieldKind::Count),
+    ("updates", FieldKind::Count),
+    ("seed", FieldKind::Number),
+    ("runner", FieldKind::Text),
+    ("max_env_steps", FieldKind::Number),
+    ("seconds", FieldKind::Number),
+    ("target_return", FieldKind::Number),
+    ("confirmed", FieldKind::Truth),
+    ("training_return", FieldKind::Number),
+    ("samples_per_insert", FieldKind::Number),
+    ("policy_age_updates", FieldKind::Number),
+    ("waits_for", FieldKind::Text),
+    ("curve", FieldKind::Curve),
+    ("activities", FieldKind::Activities),
+    ("seeds", FieldKind::Parts(&SEED)),
+    ("shards", FieldKind::Parts(&SHARD)),
 ];
 
 /// The figures of a run, checked.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct RunFigures {
     /// The document of `GET /api/run`.
     pub(super) document: Value,
     pub(super) agent: String,
@@ -89,7 +89,7 @@ pub(super) struct Run {
     pub(super) policy_age: Option<f64>,
 }
 
-impl Run {
+impl RunFigures {
     /// Checks a document. `InvalidArgument` names the field that is missing, unknown, invalid or too large.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if text.len() > MOST_BYTES {
@@ -135,7 +135,7 @@ fn whole(given: &Map<String, Value>, fields: &'static [Field], of: &str) -> Resu
         let value = given.get(*name).unwrap_or(&Value::Null);
         check(name, *kind, value, &inside)?;
         let value = match (kind, value) {
-            (Kind::Parts(fields), Value::Array(parts)) => {
+            (FieldKind::Parts(fields), Value::Array(parts)) => {
                 let parts = parts.iter().filter_map(Value::as_object).map(|part| whole(part, fields, name));
                 Value::Array(parts.map(|part| part.map(Value::Object)).collect::<Result<_>>()?)
             }
@@ -150,32 +150,32 @@ fn num_points(curve: &Value) -> usize {
     curve.as_array().map_or(0, Vec::len)
 }
 
-fn check(name: &str, kind: Kind, value: &Value, inside: &str) -> Result<()> {
-    if value.is_null() && !matches!(kind, Kind::Name | Kind::Count) {
+fn check(name: &str, kind: FieldKind, value: &Value, inside: &str) -> Result<()> {
+    if value.is_null() && !matches!(kind, FieldKind::Name | FieldKind::Count) {
         return Ok(());
     }
     let (fits, wanted) = match kind {
-        Kind::Name | Kind::Text => {
+        FieldKind::Name | FieldKind::Text => {
             (value.as_str().is_some_and(|text| text.len() <= MOST_TEXT), format!("text of at most {MOST_TEXT} bytes"))
         }
-        Kind::Count => (value.is_u64(), "a whole number from 0 on".to_owned()),
-        Kind::Number => (value.is_number(), "a number".to_owned()),
-        Kind::Truth => (value.is_boolean(), "true or false".to_owned()),
-        Kind::Curve => (
+        FieldKind::Count => (value.is_u64(), "a whole number from 0 on".to_owned()),
+        FieldKind::Number => (value.is_number(), "a number".to_owned()),
+        FieldKind::Truth => (value.is_boolean(), "true or false".to_owned()),
+        FieldKind::Curve => (
             value.as_array().is_some_and(|curve| curve.len() <= MOST_POINTS && curve.iter().all(is_point)),
             format!("at most {MOST_POINTS} points [env_steps, seconds, mean_return]"),
         ),
-        Kind::Activities => (
+        FieldKind::Activities => (
             value.as_object().is_some_and(|of| of.len() <= MOST_ACTIVITIES && of.values().all(Value::is_number)),
             format!("the seconds of at most {MOST_ACTIVITIES} activities"),
         ),
-        Kind::Chances => (
+        FieldKind::Chances => (
             value.as_object().is_some_and(|of| {
                 of.len() <= MOST_PARTS && of.values().all(|chance| chance.is_null() || chance.is_number())
             }),
             format!("a number for each of at most {MOST_PARTS} tables"),
         ),
-        Kind::Parts(_) => (
+        FieldKind::Parts(_) => (
             value.as_array().is_some_and(|parts| parts.len() <= MOST_PARTS && parts.iter().all(Value::is_object)),
             format!("at most {MOST_PARTS} objects"),
         ),
@@ -206,15 +206,15 @@ mod tests {
         least
     }
 
-    fn parsed(name: &str, value: Value) -> Result<Run> {
+    fn parsed(name: &str, value: Value) -> Result<RunFigures> {
         let mut document = least();
         document.insert(name.to_owned(), value);
-        Run::parse(&Value::Object(document).to_string())
+        RunFigures::parse(&Value::Object(document).to_string())
     }
 
     #[test]
     fn a_document_has_all_fields_and_null_for_those_that_were_not_given() {
-        let run = Run::parse(&Value::Object(least()).to_string()).unwrap();
+        let run = RunFigures::parse(&Value::Object(least()).to_string()).unwrap();
         assert_eq!(run.document.as_object().unwrap().len(), FIELDS.len());
         assert_eq!(run.document["env_steps"], 3);
         assert!(run.document["curve"].is_null());
@@ -277,7 +277,7 @@ mod tests {
         for (text, words) in
             [(large.as_str(), "65536 bytes"), ("[]", "an object"), ("{", "JSON"), ("{\"a\":NaN}", "JSON")]
         {
-            let error = Run::parse(text).unwrap_err().to_string();
+            let error = RunFigures::parse(text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

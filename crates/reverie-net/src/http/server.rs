@@ -9,7 +9,7 @@ use crate::grpc::accept::acceptor;
 use crate::listen::{self, Listening, check_safe};
 use crate::log_limit::LogLimit;
 use crate::own_stream::OwnStream;
-use crate::server::Tls;
+use crate::server::ServerTls;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -43,29 +43,29 @@ const PAUSE: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The address, and what readers must show.
-pub struct Options {
+pub struct HttpOptions {
     /// The address to listen on; port 0 takes a free one.
     pub address: SocketAddr,
     /// Required from every reader. There must be one if the address is not loopback.
     pub token: Option<String>,
     /// There must be TLS if the address is not loopback, unless `insecure`.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// Allows an address that is not loopback without TLS, but never without the token.
     pub insecure: bool,
 }
 
 /// Shows a server to readers. Its thread ends with it.
-pub struct Server {
+pub struct HttpServer {
     /// Guards the runtime, which exists until the stop.
     runtime: Mutex<Option<Runtime>>,
     address: SocketAddr,
     watched: Arc<Watched>,
 }
 
-impl Server {
+impl HttpServer {
     /// Binds, and serves from a thread of its own. `listening`: the server of these tables, if it has one.
     /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
-    pub fn start(tables: Arc<Tables>, listening: Option<&listen::Server>, options: &Options) -> Result<Self> {
+    pub fn start(tables: Arc<Tables>, listening: Option<&listen::Server>, options: &HttpOptions) -> Result<Self> {
         check_safe(options.address, options.token.as_deref(), options.tls.is_some(), options.insecure)?;
         let refuse =
             |error: &dyn std::fmt::Display| Error::InvalidArgument(format!("http: {}: {error}", options.address));
@@ -111,13 +111,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn tls_is_missing(options: &Options) -> bool {
+fn tls_is_missing(options: &HttpOptions) -> bool {
     options.tls.is_none() && !options.address.ip().is_loopback()
 }
 

@@ -1,7 +1,7 @@
 //! The parts of a server that are watched.
 
-use super::run::Run;
-use crate::server::Shared;
+use super::run::RunFigures;
+use crate::server::ServerState;
 use reverie_core::Result;
 use reverie_core::table::{JournalInfo, Tables};
 use std::hash::{BuildHasher, RandomState};
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 pub(super) struct Watched {
     pub(super) tables: Arc<Tables>,
     /// The state of its connections, if it listens for clients.
-    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) shared: Option<Arc<ServerState>>,
     started: Instant,
     /// A random number of this start.
     pub(super) incarnation: u64,
     /// Guards the newest figures of a training run. Only a pointer is read or replaced under it.
-    run: Mutex<Option<Arc<Run>>>,
+    run: Mutex<Option<Arc<RunFigures>>>,
 }
 
 impl Watched {
     /// A server that starts now.
-    pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<Shared>>) -> Self {
+    pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<ServerState>>) -> Self {
         let incarnation = RandomState::new().hash_one("incarnation");
         Self { tables, shared, started: Instant::now(), incarnation, run: Mutex::default() }
     }
@@ -32,15 +32,15 @@ impl Watched {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Shows these figures of a training run from now on. `InvalidArgument`: see `Run::parse`.
+    /// Shows these figures of a training run from now on. `InvalidArgument`: see `RunFigures::parse`.
     pub(super) fn publish(&self, figures: &str) -> Result<()> {
-        let run = Arc::new(Run::parse(figures)?);
+        let run = Arc::new(RunFigures::parse(figures)?);
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
         Ok(())
     }
 
     /// The newest figures of a training run, if one has published any.
-    pub(super) fn run(&self) -> Option<Arc<Run>> {
+    pub(super) fn run(&self) -> Option<Arc<RunFigures>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

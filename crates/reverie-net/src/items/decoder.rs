@@ -21,12 +21,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use episodes::Episodes;
-pub use limits::Limits;
+pub use limits::DecoderLimits;
 use limits::{broken, too_many};
 pub use released::Released;
 
 /// One request of an insert message.
-pub struct Arrived {
+pub struct ArrivedInsert {
     /// Its number.
     pub id: u64,
     /// Index of the table, not checked.
@@ -52,7 +52,7 @@ struct Pattern {
 /// `ResourceExhausted`. After either the connection must be ended.
 pub struct Decoder {
     meter: Arc<Meter>,
-    limits: Limits,
+    limits: DecoderLimits,
     episodes: Arc<Episodes>,
     patterns: HashMap<u32, Pattern>,
     names: Names,
@@ -63,7 +63,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder for a new connection of the session that owns these episodes. Chunks are counted in `meter`.
-    pub fn new(meter: Arc<Meter>, limits: Limits, episodes: Arc<Episodes>) -> Self {
+    pub fn new(meter: Arc<Meter>, limits: DecoderLimits, episodes: Arc<Episodes>) -> Self {
         let (patterns, names, layouts) = (HashMap::new(), Names::new(limits), Layouts::default());
         Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
     }
@@ -84,7 +84,7 @@ impl Decoder {
     }
 
     /// The requests of a message, in order; none if it only has cells. The bulk bytes are copied on return.
-    pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
+    pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<ArrivedInsert>> {
         for definition in message.patterns {
             self.define_pattern(definition)?;
         }
@@ -148,7 +148,7 @@ impl Decoder {
         }
     }
 
-    fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: &[u8]) -> Result<Vec<Arrived>> {
+    fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: &[u8]) -> Result<Vec<ArrivedInsert>> {
         let items = Row::all(items)?;
         let count = items.len();
         if count > MAX_ITEMS {
@@ -165,7 +165,7 @@ impl Decoder {
         if last.is_none() || (first_id == 0 && requests > 0) {
             return Err(broken(format!("{requests} requests cannot begin at number {first_id}")));
         }
-        let mut reader = Reader {
+        let mut reader = ItemReader {
             decoder: self,
             items,
             at: 0,
@@ -187,7 +187,7 @@ impl Decoder {
                 let mut waiting_bytes = WAITING_BYTES;
                 let items = (0..run.items).map(|_| reader.next(&mut waiting_bytes)).collect::<Result<Inserts>>()?;
                 let size_bytes = std::mem::take(&mut own).saturating_add(u64::from(run.items) * ITEM_BYTES);
-                arrived.push(Arrived { id, table: run.table, items, size_bytes, waiting_bytes });
+                arrived.push(ArrivedInsert { id, table: run.table, items, size_bytes, waiting_bytes });
                 id += 1;
             }
         }
@@ -212,7 +212,7 @@ impl Tables {
 }
 
 /// Reads the items of a message in order. Most have the form, the body and the episode of the item before.
-struct Reader<'a> {
+struct ItemReader<'a> {
     decoder: &'a mut Decoder,
     items: &'a [[u8; Row::BYTES]],
     at: usize,
@@ -227,7 +227,7 @@ struct Reader<'a> {
     mentioned: Option<(u32, u64)>,
 }
 
-impl Reader<'_> {
+impl ItemReader<'_> {
     /// The next item, whose memory while it waits is added to `waiting_bytes`.
     fn next(&mut self, waiting_bytes: &mut u64) -> Result<(Item, Priority)> {
         let at = self.at;

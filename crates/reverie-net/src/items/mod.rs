@@ -9,7 +9,7 @@ mod row;
 use crate::head::MAX_HEAD_BYTES;
 use reverie_core::item::{Cells, Pattern};
 
-pub use decoder::{Arrived, Decoder, Episodes, Limits, Released};
+pub use decoder::{ArrivedInsert, Decoder, DecoderLimits, Episodes, Released};
 pub use encoder::{Encoder, Pushed};
 pub use row::Row;
 

@@ -2,9 +2,9 @@
 
 use crate::bulk::BulkOut;
 use crate::proto::ClientMessage;
-use crate::server::{Limits, Shared};
+use crate::server::{Limits, ServerState};
 use crate::transport::Traffic;
-use crate::transport::client::{Arrived, Inlet, Outlet};
+use crate::transport::client::{ArrivedMessage, Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub async fn connect(_path: &str, _traffic: &Arc<Traffic>) -> Result<(LocalOutle
 }
 
 /// Cannot be called.
-pub async fn serve(listener: Listener, _shared: Arc<Shared>) {
+pub async fn serve(listener: Listener, _shared: Arc<ServerState>) {
     match listener.0 {}
 }
 
@@ -62,7 +62,7 @@ impl Outlet for LocalOutlet {
 }
 
 impl Inlet for LocalInlet {
-    async fn receive(&mut self) -> Result<Option<Arrived>> {
+    async fn receive(&mut self) -> Result<Option<ArrivedMessage>> {
         match self.0 {}
     }
 }

@@ -1,15 +1,15 @@
 //! The client's end: both halves of a connection over the Unix socket.
 
-use super::mapped::{Freed, Slots};
+use super::mapped::{Freed, MappedSlots};
 use super::ring::{self, Placed};
-use super::socket::{Descriptors, Reader, Writer, split};
+use super::socket::{Descriptors, SocketReader, Writer, split};
 use super::trusted;
 use crate::block::Block;
 use crate::bulk::BulkOut;
 use crate::proto::client_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, SlotWanted, bulk::Place, server_message};
 use crate::transport::Traffic;
-use crate::transport::client::{Arrived, Inlet, Outlet};
+use crate::transport::client::{ArrivedMessage, Inlet, Outlet};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::future::poll_fn;
@@ -30,18 +30,18 @@ const TOGETHER: usize = 16 << 10;
 #[derive(Debug, Default)]
 struct News {
     /// `Some(None)`: the server had no room for a slot.
-    ring: Option<Option<ring::Outlet>>,
+    ring: Option<Option<ring::RingOutlet>>,
     consumed: Option<Consumed>,
     waker: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedNews {
     /// Held for a move only.
     news: Mutex<News>,
 }
 
-impl Shared {
+impl SharedNews {
     fn news(&self) -> MutexGuard<'_, News> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,8 +72,8 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
     traffic.without_insert_slot.store(false, Ordering::Relaxed);
     traffic.without_batch_slot.store(false, Ordering::Relaxed);
-    let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());
-    let slots = Slots::new(Arc::clone(&freed));
+    let (shared, freed) = (Arc::<SharedNews>::default(), Arc::<Freed>::default());
+    let slots = MappedSlots::new(Arc::clone(&freed));
     let inlet = LocalInlet { reader, slots, shared: Arc::clone(&shared), counted: 0, traffic: Arc::clone(traffic) };
     let outlet = LocalOutlet {
         writer,
@@ -83,7 +83,7 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
         asked: 0,
         pending: false,
         pause: 0,
-        inline: Inline::default(),
+        inline: InlineBulk::default(),
         lazy: false,
         traffic: Arc::clone(traffic),
     };
@@ -92,9 +92,9 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
 
 /// Bulk bytes inside the message.
 #[derive(Debug, Default)]
-struct Inline(Vec<u8>);
+struct InlineBulk(Vec<u8>);
 
-impl BulkOut for Inline {
+impl BulkOut for InlineBulk {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -108,16 +108,16 @@ impl BulkOut for Inline {
 #[derive(Debug)]
 pub struct LocalOutlet {
     writer: Writer,
-    shared: Arc<Shared>,
+    shared: Arc<SharedNews>,
     freed: Arc<Freed>,
     /// The insert slot, and whether the next message's bytes go there.
-    ring: Option<(ring::Outlet, bool)>,
+    ring: Option<(ring::RingOutlet, bool)>,
     /// The largest slot requested.
     asked: u64,
     pending: bool,
     /// Messages until a slot is requested again.
     pause: u32,
-    inline: Inline,
+    inline: InlineBulk,
     /// Something was queued since the last wait for [`Outlet::ready`]: it may be sent with what follows.
     lazy: bool,
     traffic: Arc<Traffic>,
@@ -241,9 +241,9 @@ impl Outlet for LocalOutlet {
 /// The receiving half.
 #[derive(Debug)]
 pub struct LocalInlet {
-    reader: Reader,
-    slots: Slots,
-    shared: Arc<Shared>,
+    reader: SocketReader,
+    slots: MappedSlots,
+    shared: Arc<SharedNews>,
     /// Bytes of the socket that are counted already.
     counted: u64,
     traffic: Arc<Traffic>,
@@ -257,12 +257,12 @@ impl LocalInlet {
     }
 
     /// Handles the fields about slots; `None` if the message had nothing else.
-    fn arrived(&mut self, message: ServerMessage) -> Result<Option<Arrived>> {
+    fn arrived(&mut self, message: ServerMessage) -> Result<Option<ArrivedMessage>> {
         match &message.body {
             Some(server_message::Body::InsertSlot(slot)) => {
                 let ring = match slot.size_bytes {
                     0 => None,
-                    _ => Some(ring::Outlet::open(slot, &self.reader.descriptor()?)?),
+                    _ => Some(ring::RingOutlet::open(slot, &self.reader.descriptor()?)?),
                 };
                 self.traffic.without_insert_slot.store(ring.is_none(), Ordering::Relaxed);
                 self.shared.update(|news| news.ring = Some(ring));
@@ -277,7 +277,7 @@ impl LocalInlet {
                 let Some(slot) = &batch.slot else { return Ok(Some(message.into())) };
                 let block = self.slots.hold(slot, batch.bulk_bytes, || self.reader.descriptor())?;
                 self.count(batch.bulk_bytes);
-                Ok(Some(Arrived { message, block: Some(Block::lent(block)) }))
+                Ok(Some(ArrivedMessage { message, block: Some(Block::lent(block)) }))
             }
             _ => Ok(Some(message.into())),
         }
@@ -285,7 +285,7 @@ impl LocalInlet {
 }
 
 impl Inlet for LocalInlet {
-    async fn receive(&mut self) -> Result<Option<Arrived>> {
+    async fn receive(&mut self) -> Result<Option<ArrivedMessage>> {
         while let Some(message) = self.reader.next::<ServerMessage>().await? {
             self.count(0);
             if let Some(arrived) = self.arrived(message)? {

@@ -23,12 +23,12 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 /// A directory and the socket in it. The socket's file is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketDirectory {
     directory: PathBuf,
     socket: Option<String>,
 }
 
-impl Place {
+impl SocketDirectory {
     /// `$XDG_RUNTIME_DIR/reverie-UID`, or `/tmp/reverie-UID`.
     pub(super) fn choose() -> Result<Self> {
         let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|base| base.is_dir());
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketDirectory {
     fn drop(&mut self) {
         if let Some(socket) = &self.socket {
             // Fails only if another process was faster.

@@ -36,7 +36,7 @@ struct Mapped {
 
 /// The slots of one connection.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct MappedSlots {
     known: Vec<Option<Arc<Mapped>>>,
     freed: Arc<Freed>,
 }
@@ -50,7 +50,7 @@ struct Held {
     freed: Arc<Freed>,
 }
 
-impl Slots {
+impl MappedSlots {
     /// No slots yet.
     pub(crate) fn new(freed: Arc<Freed>) -> Self {
         Self { known: Vec::new(), freed }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_batch_is_read_in_place_and_its_slot_freed_once_when_the_last_holder_lets_go() {
         let freed = Arc::<Freed>::default();
-        let mut slots = Slots::new(Arc::clone(&freed));
+        let mut slots = MappedSlots::new(Arc::clone(&freed));
         let (server, fd) = Mapping::create(SIZE).unwrap();
         server.copy_in(0, b"batch");
         let held = Arc::new(slots.hold(&slot(3, SIZE, true), 5, || Ok(fd)).unwrap());
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_a_holder_has_outlives_the_connection_and_the_server() {
-        let mut slots = Slots::new(Arc::default());
+        let mut slots = MappedSlots::new(Arc::default());
         let (server, fd) = Mapping::create(SIZE).unwrap();
         let theirs = Mapping::open(&fd, SIZE).unwrap();
         let held = slots.hold(&slot(0, SIZE, true), 5, || Ok(fd)).unwrap();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_server_that_lends_a_slot_twice_breaks_the_protocol() {
-        let mut slots = Slots::new(Arc::default());
+        let mut slots = MappedSlots::new(Arc::default());
         let (_server, fd) = Mapping::create(SIZE).unwrap();
         let (_other, other) = Mapping::create(SIZE).unwrap();
         let _held = slots.hold(&slot(0, SIZE, true), 1, || Ok(fd)).unwrap();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn slots_that_were_never_given_or_have_another_size_break_the_protocol() {
-        let mut slots = Slots::new(Arc::default());
+        let mut slots = MappedSlots::new(Arc::default());
         violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "does not exist");
         violates(slots.hold(&slot(u32::MAX, SIZE, true), 1, no_descriptor), "exceeds the number of slots");
         violates(slots.hold(&slot(0, SIZE, true), 1, no_descriptor), "without a descriptor");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_fresh_slot_replaces_a_known_one_of_its_number() {
-        let mut slots = Slots::new(Arc::default());
+        let mut slots = MappedSlots::new(Arc::default());
         for size in [SIZE, 2 * SIZE] {
             let (_server, fd) = Mapping::create(size).unwrap();
             assert_eq!(slots.hold(&slot(0, size, true), 1, || Ok(fd)).unwrap().len(), size);

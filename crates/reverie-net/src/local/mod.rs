@@ -15,7 +15,7 @@ mod socket;
 mod tests;
 
 pub use client::{LocalInlet, LocalOutlet, connect};
-pub use server::{Listener, LocalWay, serve};
+pub use server::{Listener, LocalServerConnection, serve};
 
 /// The peer's process id if it runs as our user or as root; otherwise the reason why it is not trusted.
 fn trusted(stream: &tokio::net::UnixStream) -> Result<i32, String> {

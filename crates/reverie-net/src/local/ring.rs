@@ -8,7 +8,7 @@ mod intake;
 mod outlet;
 
 pub(crate) use intake::Intake;
-pub(crate) use outlet::{Outlet, Placed};
+pub(crate) use outlet::{Placed, RingOutlet};
 
 /// The smallest insert slot.
 const SMALLEST: usize = 1 << 20;
@@ -29,13 +29,13 @@ mod tests {
 
     const SIZE: u64 = SMALLEST as u64;
 
-    fn ends(size: u64) -> (Intake, Outlet) {
+    fn ends(size: u64) -> (Intake, RingOutlet) {
         let mut intake = Intake::new(size, Budget::new(u64::MAX));
         let (slot, fd) = intake.wanted(size).unwrap();
-        (intake, Outlet::open(&slot, &fd.unwrap()).unwrap())
+        (intake, RingOutlet::open(&slot, &fd.unwrap()).unwrap())
     }
 
-    fn send(outlet: &mut Outlet, bytes: &[u8]) -> SlotRange {
+    fn send(outlet: &mut RingOutlet, bytes: &[u8]) -> SlotRange {
         assert!(outlet.begin(bytes.len() as u64));
         outlet.put(bytes);
         match outlet.end() {
@@ -139,10 +139,10 @@ mod tests {
         let budget = Budget::new(u64::MAX);
         let mut intake = Intake::new(4 * SIZE, Arc::clone(&budget));
         let (slot, fd) = intake.wanted(1).unwrap();
-        let mut small = Outlet::open(&slot, &fd.unwrap()).unwrap();
+        let mut small = RingOutlet::open(&slot, &fd.unwrap()).unwrap();
         intake.bytes(&send(&mut small, b"a")).unwrap();
         let (slot, fd) = intake.wanted(SIZE + 1).unwrap();
-        let mut large = Outlet::open(&slot, &fd.unwrap()).unwrap();
+        let mut large = RingOutlet::open(&slot, &fd.unwrap()).unwrap();
         assert_eq!((large.size_bytes(), budget.taken()), (2 * SIZE, 3 * SIZE));
         assert!(matches!(intake.wanted(1), Err(Error::Protocol(_))), "the one before is not used yet");
         let late = send(&mut small, b"late");

@@ -1,18 +1,18 @@
 //! The server's end: the listening socket, and the transport of one connection.
 
-use super::directory::Place;
+use super::directory::SocketDirectory;
 use super::ring::Intake;
-use super::slots::{Budget, Lease, Slots};
-use super::socket::{Descriptors, Reader, Writer, split};
+use super::slots::{Budget, Lease, ServerSlots};
+use super::socket::{Descriptors, SocketReader, Writer, split};
 use super::trusted;
 use crate::admission::{Newcomer, Via};
 use crate::bulk::BulkIn;
 use crate::log_limit::LogLimit;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, MAX_MESSAGE_BYTES, ServerMessage, Slot, bulk};
-use crate::server::{Limits, Shared, Transport};
+use crate::server::{Limits, RequestTransport, ServerState};
 use crate::transport::ByteCounts;
-use crate::transport::server::{Lent, Way};
+use crate::transport::server::{Lent, ServerConnection};
 use bytes::Bytes;
 use reverie_core::inherited::Listed;
 use reverie_core::{Error, Result};
@@ -40,7 +40,7 @@ pub struct Listener {
     /// Before the socket, which is closed after it.
     _listed: Listed,
     socket: UnixListener,
-    place: Place,
+    place: SocketDirectory,
     limits: Limits,
     budget: Arc<Budget>,
     /// Connections that were refused, or could not be accepted.
@@ -54,10 +54,10 @@ impl Listener {
     /// `InvalidArgument` if other users can use the directory, if it cannot be created or written, or if a process
     /// that is stopped has its lock.
     pub fn bind(port: u16, limits: &Limits) -> Result<Self> {
-        Self::bind_at(Place::choose()?, port, limits)
+        Self::bind_at(SocketDirectory::choose()?, port, limits)
     }
 
-    pub(super) fn bind_at(mut place: Place, port: u16, limits: &Limits) -> Result<Self> {
+    pub(super) fn bind_at(mut place: SocketDirectory, port: u16, limits: &Limits) -> Result<Self> {
         let socket = place.bind(port)?;
         let failed = |error| Error::InvalidArgument(format!("cannot listen on {}: {error}", place.path()));
         socket.set_nonblocking(true).map_err(failed)?;
@@ -85,10 +85,10 @@ impl Listener {
     }
 
     /// The next connection of a process of our user or root. Others are refused. Cancel safe.
-    pub async fn accept(&self) -> LocalWay {
+    pub async fn accept(&self) -> LocalServerConnection {
         loop {
-            match self.socket.accept().await.map(|(stream, _)| self.way(stream)) {
-                Ok(Ok(way)) => return way,
+            match self.socket.accept().await.map(|(stream, _)| self.connection(stream)) {
+                Ok(Ok(connection)) => return connection,
                 Ok(Err(why)) => {
                     if let Some(more) = self.failures.allows() {
                         tracing::warn!("a connection to {} was refused: {why}{more}", self.path());
@@ -104,14 +104,14 @@ impl Listener {
         }
     }
 
-    fn way(&self, stream: tokio::net::UnixStream) -> Result<LocalWay, String> {
+    fn connection(&self, stream: tokio::net::UnixStream) -> Result<LocalServerConnection, String> {
         let peer = trusted(&stream)?;
         let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Refused));
         let (reader, writer) = halves.map_err(|error| error.to_string())?;
-        Ok(LocalWay {
+        Ok(LocalServerConnection {
             reader,
             writer,
-            slots: Slots::new(self.limits.session_batch_bytes, Arc::clone(&self.budget)),
+            slots: ServerSlots::new(self.limits.session_batch_bytes, Arc::clone(&self.budget)),
             intake: Intake::new(self.limits.session_insert_bytes, Arc::clone(&self.budget)),
             consumed: None,
             lost: false,
@@ -127,26 +127,26 @@ impl Listener {
 }
 
 /// Accepts connections until the server stops; then removes the socket.
-pub async fn serve(listener: Listener, shared: Arc<Shared>) {
+pub async fn serve(listener: Listener, shared: Arc<ServerState>) {
     let stopping = shared.stopping();
     tokio::pin!(stopping);
     loop {
-        let mut way = tokio::select! {
-            way = listener.accept() => way,
+        let mut connection = tokio::select! {
+            connection = listener.accept() => connection,
             () = &mut stopping => return,
         };
-        way.newcomer = Some(shared.admission.arrive(Via::Local, &way.peer));
-        way.reader.set_longest(GREETING_BYTES);
-        way.counts = Arc::clone(shared.bytes(Transport::SharedMemory));
-        tokio::spawn(Arc::clone(&shared).welcome(Box::new(way)));
+        connection.newcomer = Some(shared.admission.arrive(Via::Local, &connection.peer));
+        connection.reader.set_longest(GREETING_BYTES);
+        connection.counts = Arc::clone(shared.bytes(RequestTransport::SharedMemory));
+        tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection)));
     }
 }
 
 /// One connection.
-pub struct LocalWay {
-    reader: Reader,
+pub struct LocalServerConnection {
+    reader: SocketReader,
     writer: Writer,
-    slots: Arc<Slots>,
+    slots: Arc<ServerSlots>,
     intake: Intake,
     /// The bytes copied since the last report to the client.
     consumed: Option<Consumed>,
@@ -165,7 +165,7 @@ pub struct LocalWay {
     counted: (u64, u64),
 }
 
-impl LocalWay {
+impl LocalServerConnection {
     /// Counts the socket's bytes since the last call.
     fn count(&mut self) {
         let (received, sent) = (self.reader.received(), self.writer.sent());
@@ -205,7 +205,7 @@ impl LocalWay {
     }
 }
 
-impl Way for LocalWay {
+impl ServerConnection for LocalServerConnection {
     fn transport(&self) -> &'static str {
         "shared-memory"
     }

@@ -89,7 +89,7 @@ struct Inner {
 
 /// The slots of one connection.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct ServerSlots {
     /// Held for lookups, or for creating one mapping; never while bytes are copied.
     inner: Mutex<Inner>,
     limit: u64,
@@ -101,13 +101,13 @@ pub(crate) struct Slots {
 /// A slot that is being written. If it is dropped and not given, it is free again.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    slots: Arc<Slots>,
+    slots: Arc<ServerSlots>,
     number: u32,
     size: usize,
     memory: Option<Memory>,
 }
 
-impl Slots {
+impl ServerSlots {
     /// No slots yet; at most `limit` bytes of them, and the budget's for all connections.
     pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Arc<Self> {
         let inner = Inner { entries: Vec::new(), free: Vec::new(), size_bytes: 0 };
@@ -255,9 +255,9 @@ mod tests {
 
     const SIZE: usize = SMALLEST;
 
-    fn slots(limit: usize, total: u64) -> (Arc<Slots>, Arc<Budget>) {
+    fn slots(limit: usize, total: u64) -> (Arc<ServerSlots>, Arc<Budget>) {
         let budget = Budget::new(total);
-        (Slots::new(limit as u64, Arc::clone(&budget)), budget)
+        (ServerSlots::new(limit as u64, Arc::clone(&budget)), budget)
     }
 
     #[test]
@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn slots_stay_within_the_bounds_of_the_connection_and_of_all() {
         let budget = Budget::new(3 * SIZE as u64);
-        let (one, other) = (Slots::new(2 * SIZE as u64, budget.clone()), Slots::new(2 * SIZE as u64, budget.clone()));
+        let (one, other) =
+            (ServerSlots::new(2 * SIZE as u64, budget.clone()), ServerSlots::new(2 * SIZE as u64, budget.clone()));
         let held = [one.take(SIZE), one.take(SIZE), one.take(SIZE)];
         assert_eq!(held.iter().flatten().count(), 2);
         let more = [other.take(SIZE), other.take(SIZE)];

@@ -35,12 +35,12 @@ const DESCRIPTORS_AHEAD: usize = 64;
 const LONG_AT_FIRST: usize = 256 << 10;
 
 /// The two directions of a connection, for separate tasks. Needs a tokio runtime.
-pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(Reader, Writer)> {
+pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(SocketReader, Writer)> {
     stream.set_nonblocking(true)?;
     let stream = watch(stream)?;
     let listed = Arc::new(Listed::of(&stream));
     let stream = Arc::new(stream);
-    let reader = Reader {
+    let reader = SocketReader {
         _listed: Arc::clone(&listed),
         stream: Arc::clone(&stream),
         buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
@@ -68,7 +68,7 @@ pub(crate) enum Descriptors {
 
 /// The receiving direction.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct SocketReader {
     /// Before the stream, whose descriptor is closed after it.
     _listed: Arc<Listed>,
     stream: Arc<AsyncFd<UnixStream>>,
@@ -84,7 +84,7 @@ pub(crate) struct Reader {
     received: u64,
 }
 
-impl Reader {
+impl SocketReader {
     /// The next message; `None` if the peer closed the connection between two messages.
     /// `Protocol`: a message that is too long or malformed, or a forbidden descriptor. `Unavailable`: the connection
     /// ended inside a message.
@@ -103,7 +103,7 @@ impl Reader {
         }
     }
 
-    /// [`Reader::poll_next`] as a future. Cancel safe.
+    /// [`SocketReader::poll_next`] as a future. Cancel safe.
     pub(crate) async fn next<M: Incoming>(&mut self) -> Result<Option<M>> {
         poll_fn(|context| self.poll_next(context)).await
     }

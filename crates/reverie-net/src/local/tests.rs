@@ -1,6 +1,6 @@
 //! Both ends over a real socket, without sessions: messages, refused peers, and what is left behind.
 
-use super::directory::Place;
+use super::directory::SocketDirectory;
 use super::*;
 use crate::proto::client_message::Body as Ask;
 use crate::proto::server_message::Body as Answer;
@@ -9,7 +9,7 @@ use crate::proto::{
 };
 use crate::server::Limits;
 use crate::transport::client::{Inlet, Outlet};
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use prost::Message;
 use reverie_core::batch::Block as _;
 use reverie_core::{Error, Result};
@@ -34,8 +34,8 @@ impl Base {
         Self(path)
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place::below(&self.0).unwrap()
+    pub(super) fn place(&self) -> SocketDirectory {
+        SocketDirectory::below(&self.0).unwrap()
     }
 
     pub(super) fn sockets(&self) -> usize {
@@ -73,29 +73,29 @@ fn listen(name: &str) -> (Base, Listener) {
     (base, listener)
 }
 
-async fn joined(listener: &Listener) -> (Box<dyn Way>, (LocalOutlet, LocalInlet)) {
+async fn joined(listener: &Listener) -> (Box<dyn ServerConnection>, (LocalOutlet, LocalInlet)) {
     let traffic = Arc::default();
-    let (way, client) = tokio::join!(listener.accept(), connect(listener.path(), &traffic));
-    (Box::new(way), client.unwrap())
+    let (connection, client) = tokio::join!(listener.accept(), connect(listener.path(), &traffic));
+    (Box::new(connection), client.unwrap())
 }
 
 /// The server's end, with a peer that may send anything.
-async fn hostile(listener: &Listener) -> (Box<dyn Way>, UnixStream) {
+async fn hostile(listener: &Listener) -> (Box<dyn ServerConnection>, UnixStream) {
     let peer = UnixStream::connect(listener.path()).unwrap();
     (Box::new(listener.accept().await), peer)
 }
 
-async fn receive(way: &mut dyn Way) -> Option<Result<ClientMessage>> {
+async fn receive(connection: &mut dyn ServerConnection) -> Option<Result<ClientMessage>> {
     poll_fn(|context| {
         // As in a session: writing goes on while it waits.
-        let _ = way.poll_queued(context, 1);
-        way.poll_receive(context)
+        let _ = connection.poll_queued(context, 1);
+        connection.poll_receive(context)
     })
     .await
 }
 
-async fn flush(way: &mut dyn Way) {
-    poll_fn(|context| way.poll_queued(context, 1)).await;
+async fn flush(connection: &mut dyn ServerConnection) {
+    poll_fn(|context| connection.poll_queued(context, 1)).await;
 }
 
 async fn send(outlet: &mut LocalOutlet, message: ClientMessage, bulk: &[u8]) {
@@ -130,21 +130,21 @@ fn framed(message: &ClientMessage) -> Vec<u8> {
 }
 
 /// Takes an insert's bulk bytes as the session does.
-fn take(way: &mut dyn Way, message: &ClientMessage) -> Result<(Vec<u8>, bool)> {
+fn take(connection: &mut dyn ServerConnection, message: &ClientMessage) -> Result<(Vec<u8>, bool)> {
     let Some(Ask::Insert(Insert { bulk: Some(bulk), .. })) = &message.body else { panic!("no bulk bytes") };
     let bytes = {
-        let received = way.bulk(bulk)?;
+        let received = connection.bulk(bulk)?;
         let mut bytes = vec![MaybeUninit::uninit(); received.len() as usize];
         received.copy_to(0, &mut bytes).to_vec()
     };
-    way.consumed(bulk);
+    connection.consumed(bulk);
     Ok((bytes, matches!(bulk.place, Some(bulk::Place::Range(_)))))
 }
 
 #[tokio::test]
 async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_then_through_it() {
     let (_base, listener) = listen("inserts");
-    let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
+    let (mut connection, (mut outlet, mut inlet)) = joined(&listener).await;
     let (mut through_slot, answered) = (Vec::new(), tokio::sync::Notify::new());
     let sending = async {
         for id in 1..=40 {
@@ -168,20 +168,20 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
     let server = async {
         let mut id = 0;
         while id < 40 {
-            let message = receive(&mut *way).await.unwrap().unwrap();
+            let message = receive(&mut *connection).await.unwrap().unwrap();
             match &message.body {
                 Some(Ask::Insert(_)) => {
                     id += 1;
-                    let (bytes, slot) = take(&mut *way, &message).unwrap();
+                    let (bytes, slot) = take(&mut *connection, &message).unwrap();
                     assert!(bytes == vec![id as u8; 300_000], "insert {id}");
                     through_slot.push(slot);
                 }
-                Some(Ask::SlotWanted(SlotWanted { size_bytes })) => way.slot_wanted(*size_bytes).unwrap(),
-                _ => way.send(ServerMessage { body: Some(Answer::Part(Part::default())) }),
+                Some(Ask::SlotWanted(SlotWanted { size_bytes })) => connection.slot_wanted(*size_bytes).unwrap(),
+                _ => connection.send(ServerMessage { body: Some(Answer::Part(Part::default())) }),
             }
         }
-        way.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
-        flush(&mut *way).await;
+        connection.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+        flush(&mut *connection).await;
     };
     let all = async { tokio::join!(sending, reading, server) };
     tokio::time::timeout(Duration::from_secs(200), all).await.expect("no request waits for ever");
@@ -191,16 +191,16 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
 #[tokio::test]
 async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
     let (_base, listener) = listen("batches");
-    let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
+    let (mut connection, (mut outlet, mut inlet)) = joined(&listener).await;
     let mut places = Vec::new();
     for round in 0..5u8 {
         send(&mut outlet, request(1), &[]).await;
-        let message = receive(&mut *way).await.unwrap().unwrap();
-        way.freed(&message.freed_slots).unwrap();
-        let mut lent = way.lend(100_000).unwrap();
+        let message = receive(&mut *connection).await.unwrap().unwrap();
+        connection.freed(&message.freed_slots).unwrap();
+        let mut lent = connection.lend(100_000).unwrap();
         lent.bytes().iter_mut().for_each(|byte| _ = byte.write(round));
-        way.send(batch(1, 100_000, Some(lent.give())));
-        flush(&mut *way).await;
+        connection.send(batch(1, 100_000, Some(lent.give())));
+        flush(&mut *connection).await;
         let arrived = inlet.receive().await.unwrap().unwrap();
         let block = arrived.block.unwrap();
         let Some(Answer::Batch(batch)) = arrived.message.body else { panic!("a batch was sent") };
@@ -215,34 +215,34 @@ async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
 #[tokio::test]
 async fn a_batch_without_a_free_slot_is_left_to_parts() {
     let (_base, listener) = listen("full");
-    let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
+    let (mut connection, (_outlet, mut inlet)) = joined(&listener).await;
     let mut held = Vec::new();
     for id in 0..4 {
-        let lent = way.lend(MIB as usize).unwrap();
-        way.send(batch(id, 10, Some(lent.give())));
-        flush(&mut *way).await;
+        let lent = connection.lend(MIB as usize).unwrap();
+        connection.send(batch(id, 10, Some(lent.give())));
+        flush(&mut *connection).await;
         held.push(inlet.receive().await.unwrap().unwrap().block.unwrap());
     }
-    assert!(way.lend(1).is_none(), "the bound of the session");
-    way.send(batch(9, 10, None));
-    flush(&mut *way).await;
+    assert!(connection.lend(1).is_none(), "the bound of the session");
+    connection.send(batch(9, 10, None));
+    flush(&mut *connection).await;
     assert!(inlet.receive().await.unwrap().unwrap().block.is_none());
 }
 
 #[tokio::test]
 async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
     let (base, listener) = listen("ends");
-    let (mut way, (outlet, mut inlet)) = joined(&listener).await;
-    way.slot_wanted(MIB).unwrap();
-    let mut lent = way.lend(10).unwrap();
+    let (mut connection, (outlet, mut inlet)) = joined(&listener).await;
+    connection.slot_wanted(MIB).unwrap();
+    let mut lent = connection.lend(10).unwrap();
     lent.bytes()[9].write(7);
-    way.send(batch(1, 10, Some(lent.give())));
-    flush(&mut *way).await;
+    connection.send(batch(1, 10, Some(lent.give())));
+    flush(&mut *connection).await;
     let block = inlet.receive().await.unwrap().unwrap().block.unwrap();
     assert!(listener.shared_bytes() > MIB);
     drop((outlet, inlet));
-    assert!(receive(&mut *way).await.is_none(), "the client is gone");
-    drop(way);
+    assert!(receive(&mut *connection).await.is_none(), "the client is gone");
+    drop(connection);
     assert_eq!((listener.shared_bytes(), block.len()), (0, 64 << 10));
     drop(listener);
     assert_eq!(base.sockets(), 0);
@@ -251,9 +251,9 @@ async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
 #[tokio::test]
 async fn last_words_are_sent_before_the_connection_is_closed() {
     let (_base, listener) = listen("last");
-    let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
-    way.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
-    way.close();
+    let (mut connection, (_outlet, mut inlet)) = joined(&listener).await;
+    connection.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+    connection.close();
     assert!(matches!(inlet.receive().await.unwrap().unwrap().message.body, Some(Answer::Goodbye(_))));
     assert!(inlet.receive().await.unwrap().is_none());
 }
@@ -261,14 +261,14 @@ async fn last_words_are_sent_before_the_connection_is_closed() {
 #[tokio::test]
 async fn a_client_that_never_pauses_gets_its_answers_all_the_same() {
     let (_base, listener) = listen("never_pauses");
-    let (mut way, mut peer) = hostile(&listener).await;
+    let (mut connection, mut peer) = hostile(&listener).await;
     let asked = (0..100).flat_map(|id| framed(&request(id))).collect::<Vec<_>>();
     peer.write_all(&asked).unwrap();
     peer.set_nonblocking(true).unwrap();
     let mut answered_after = None;
     for number in 0..100 {
-        receive_only(&mut *way).await;
-        way.send(ServerMessage::default());
+        receive_only(&mut *connection).await;
+        connection.send(ServerMessage::default());
         let read = peer.read(&mut [0; 1000]).unwrap_or(0);
         if read > 0 && answered_after.is_none() {
             answered_after = Some(number);
@@ -278,9 +278,9 @@ async fn a_client_that_never_pauses_gets_its_answers_all_the_same() {
 }
 
 /// Receives a message without sending, as a session does while more are available.
-async fn receive_only(way: &mut dyn Way) {
-    poll_fn(|context| match way.poll_queued(context, u64::MAX) {
-        Poll::Ready(()) => way.poll_receive(context),
+async fn receive_only(connection: &mut dyn ServerConnection) {
+    poll_fn(|context| match connection.poll_queued(context, u64::MAX) {
+        Poll::Ready(()) => connection.poll_receive(context),
         Poll::Pending => Poll::Pending,
     })
     .await
@@ -296,18 +296,18 @@ async fn false_reports_about_slots_end_their_connection() {
         |slot, start, size_bytes| Bulk { place: Some(bulk::Place::Range(SlotRange { slot, start, size_bytes })) };
     let lies = [range(0, 0, 1), range(1, 0, u64::MAX), range(1, u64::MAX, 2), range(1, 8, 1), range(2, 0, 1)];
     for lie in lies {
-        let (mut way, mut peer) = hostile(&listener).await;
-        way.slot_wanted(MIB).unwrap();
+        let (mut connection, mut peer) = hostile(&listener).await;
+        connection.slot_wanted(MIB).unwrap();
         let mut message = insert(1);
         if let Some(Ask::Insert(insert)) = &mut message.body {
             insert.bulk =
                 Some(Bulk { place: Some(bulk::Place::Range(SlotRange { slot: 1, start: 0, size_bytes: 9 })) });
         }
         peer.write_all(&framed(&message)).unwrap();
-        let first = receive(&mut *way).await.unwrap().unwrap();
-        assert_eq!(take(&mut *way, &first).unwrap().0, [0; 9]);
-        assert!(matches!(way.bulk(&lie).map(|_| ()), Err(Error::Protocol(_))), "{lie:?}");
-        assert!(matches!(way.freed(&[0]), Err(Error::Protocol(_))), "a slot that was not lent");
+        let first = receive(&mut *connection).await.unwrap().unwrap();
+        assert_eq!(take(&mut *connection, &first).unwrap().0, [0; 9]);
+        assert!(matches!(connection.bulk(&lie).map(|_| ()), Err(Error::Protocol(_))), "{lie:?}");
+        assert!(matches!(connection.freed(&[0]), Err(Error::Protocol(_))), "a slot that was not lent");
     }
     send(&mut outlet, request(5), &[]).await;
     assert!(receive(&mut *honest).await.unwrap().is_ok(), "others are not concerned");
@@ -316,26 +316,26 @@ async fn false_reports_about_slots_end_their_connection() {
 #[tokio::test]
 async fn random_bytes_and_false_lengths_differ_from_a_lost_connection() {
     let (_base, listener) = listen("bytes");
-    let (mut way, mut peer) = hostile(&listener).await;
+    let (mut connection, mut peer) = hostile(&listener).await;
     peer.write_all(&u32::MAX.to_le_bytes()).unwrap();
-    assert!(matches!(receive(&mut *way).await, Some(Err(Error::Protocol(_)))));
-    let (mut way, mut peer) = hostile(&listener).await;
+    assert!(matches!(receive(&mut *connection).await, Some(Err(Error::Protocol(_)))));
+    let (mut connection, mut peer) = hostile(&listener).await;
     peer.write_all(&framed(&request(1))[..5]).unwrap();
     drop(peer);
-    assert!(receive(&mut *way).await.is_none(), "lost within a message");
+    assert!(receive(&mut *connection).await.is_none(), "lost within a message");
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
     let (_base, listener) = listen("slow");
-    let (mut way, peer) = hostile(&listener).await;
+    let (mut connection, peer) = hostile(&listener).await;
     let part = Part { data: vec![0; MIB as usize].into(), ..Part::default() };
-    way.send(ServerMessage { body: Some(Answer::Part(part)) });
-    let full = poll_fn(|context| Poll::Ready(way.poll_queued(context, 1000).is_pending())).await;
-    assert!(full && way.queued_bytes() > 1000);
+    connection.send(ServerMessage { body: Some(Answer::Part(part)) });
+    let full = poll_fn(|context| Poll::Ready(connection.poll_queued(context, 1000).is_pending())).await;
+    assert!(full && connection.queued_bytes() > 1000);
     drop(peer);
-    flush(&mut *way).await;
-    way.send(ServerMessage::default());
+    flush(&mut *connection).await;
+    connection.send(ServerMessage::default());
 }
 
 #[tokio::test]

@@ -3,16 +3,16 @@
 //! The bytes are gathered once, into a slot or into a block that is sent as parts. If the transport takes bytes from
 //! several places, large cells are sent from their chunks.
 
-use super::pool::{Leave, Pool};
-use super::reading::Reading;
+use super::pool::{BlockPool, Leave};
+use super::reading::ReadOptions;
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{INFO_ARRAYS, Layout, Lying, Pause, Plan, Planner, Split, Unpacking};
+use reverie_core::batch::{BatchLayout, INFO_ARRAYS, Lying, Pause, Plan, Planner, Split, Unpacking};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -38,14 +38,14 @@ const LARGE_CELLS: usize = 8 << 10;
 /// The heads that a connection's client has, and the latest plans, which mostly serve the next batch.
 #[derive(Default)]
 pub(super) struct Batches {
-    planners: VecDeque<(Reading, Planner)>,
+    planners: VecDeque<(ReadOptions, Planner)>,
     /// The plan that was split last, and its split.
     split: Option<(Arc<Plan>, Option<Arc<Split>>)>,
-    heads: VecDeque<Head>,
+    heads: VecDeque<SentHead>,
     next_head: u32,
 }
 
-struct Head {
+struct SentHead {
     number: u32,
     plan: Arc<Plan>,
     timestep: bool,
@@ -54,7 +54,7 @@ struct Head {
 /// A batch that is planned and not gathered yet.
 pub(super) struct Planned {
     plan: Arc<Plan>,
-    layout: Layout,
+    layout: BatchLayout,
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
     /// The chunks that must be unpacked or read from the disk before.
@@ -96,9 +96,14 @@ impl Planned {
 
 impl Batches {
     /// Plans the batch of these draws. The errors are the planner's.
-    pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
+    pub(super) fn plan(
+        &mut self,
+        connection: &dyn ServerConnection,
+        reading: &ReadOptions,
+        draws: &Draws,
+    ) -> Result<Planned> {
         if draws.items.is_empty() {
-            let layout = Layout::new(draws.len(), &[])?;
+            let layout = BatchLayout::new(draws.len(), &[])?;
             return Ok(Planned {
                 plan: Arc::new(Plan::nothing()),
                 layout,
@@ -115,9 +120,10 @@ impl Batches {
         self.planners.truncate(READINGS - 1);
         self.planners.push_front(entry);
         let plan = plan?;
-        let layout = Layout::new(draws.len(), &plan.outputs)?;
+        let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
         let unpacking = plan.unpacking(draws)?;
-        let split = if way.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
+        let split =
+            if connection.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
         Ok(Planned { plan, layout, split, unpacking })
     }
 
@@ -133,8 +139,8 @@ impl Batches {
     /// `kind`: whether it is the last of its request, and whether it is leased. After an error nothing was sent.
     pub(super) fn send(
         &mut self,
-        way: &mut dyn Way,
-        pool: &Pool,
+        connection: &mut dyn ServerConnection,
+        pool: &BlockPool,
         batch: (u64, &Planned, &Draws),
         lying: Option<Vec<Lying>>,
         leave: Option<Leave>,
@@ -143,7 +149,7 @@ impl Batches {
         let (_, planned, draws) = batch;
         let size = planned.size_bytes();
         let (mut slot, mut pieces) = (None, Pieces::default());
-        if let Some(mut lent) = way.lend(size) {
+        if let Some(mut lent) = connection.lend(size) {
             heavy(size, || fill(planned, draws, lent.bytes()))?;
             slot = Some(lent.give());
         } else {
@@ -158,14 +164,14 @@ impl Batches {
                 }
             };
         }
-        self.announce(way, batch, slot, pieces, kind);
+        self.announce(connection, batch, slot, pieces, kind);
         Ok(Sent::Whole)
     }
 
     /// Sends a gathered batch, whose bytes are in the slot or in the pieces.
     pub(super) fn announce(
         &mut self,
-        way: &mut dyn Way,
+        connection: &mut dyn ServerConnection,
         (id, planned, draws): (u64, &Planned, &Draws),
         slot: Option<Slot>,
         mut pieces: Pieces,
@@ -184,12 +190,12 @@ impl Batches {
             last,
             leased,
         };
-        way.send(ServerMessage { body: Some(Body::Batch(batch)) });
+        connection.send(ServerMessage { body: Some(Body::Batch(batch)) });
         let mut offset = 0;
         while pieces.has_remaining() {
             let part = pieces.split_to(pieces.remaining().min(PART_BYTES));
             let len = part.remaining() as u64;
-            way.send_part(id, offset, part);
+            connection.send_part(id, offset, part);
             offset += len;
         }
     }
@@ -198,7 +204,7 @@ impl Batches {
     fn head(&mut self, planned: &Planned, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
         let Plan { outputs, structure, num_columns, .. } = &*planned.plan;
         let timestep = draws.items.first().is_some_and(|item| item.pattern.is_one_step());
-        let alike = |head: &&Head| {
+        let alike = |head: &&SentHead| {
             let same = Arc::ptr_eq(&head.plan, &planned.plan)
                 || (head.plan.outputs == *outputs
                     && head.plan.structure == *structure
@@ -210,7 +216,7 @@ impl Batches {
         }
         self.next_head = self.next_head.wrapping_add(1);
         self.heads.truncate(HEADS - 1);
-        self.heads.push_front(Head { number: self.next_head, plan: Arc::clone(&planned.plan), timestep });
+        self.heads.push_front(SentHead { number: self.next_head, plan: Arc::clone(&planned.plan), timestep });
         let head = convert::batch::encode_head(outputs, structure, *num_columns, timestep);
         (self.next_head, Some(head))
     }
@@ -227,13 +233,13 @@ pub(super) enum Sent {
 }
 
 /// Cells that are being sent.
-struct Sending {
+struct SentCells {
     cells: Lying,
     /// They count for the bytes of unsent batches, as a block does.
     _leave: Arc<Leave>,
 }
 
-impl AsRef<[u8]> for Sending {
+impl AsRef<[u8]> for SentCells {
     fn as_ref(&self) -> &[u8] {
         self.cells.as_ref()
     }
@@ -245,10 +251,10 @@ fn scattered(
     split: &Split,
     lying: Vec<Lying>,
     draws: &Draws,
-    pool: &Pool,
+    pool: &BlockPool,
     leave: &Arc<Leave>,
 ) -> Result<Pieces> {
-    let Layout { info, outputs, size_bytes } = &planned.layout;
+    let BatchLayout { info, outputs, size_bytes } = &planned.layout;
     let (mut near, mut away) = (Vec::with_capacity(outputs.len()), 0);
     for (index, range) in outputs.iter().enumerate() {
         match split.large().contains(&index) {
@@ -266,7 +272,7 @@ fn scattered(
         end = range.start;
         while end < range.end {
             let cells = lying.next().expect("the cells of all large columns");
-            let bytes = Bytes::from_owner(Sending { cells, _leave: Arc::clone(leave) });
+            let bytes = Bytes::from_owner(SentCells { cells, _leave: Arc::clone(leave) });
             end += bytes.len();
             pieces.push(bytes);
         }
@@ -277,7 +283,7 @@ fn scattered(
 
 /// Writes every byte of the batch.
 fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
-    let Layout { info, outputs, .. } = &planned.layout;
+    let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
 }
 
@@ -288,7 +294,7 @@ pub(super) fn fill_pausing(
     bytes: &mut [MaybeUninit<u8>],
     pause: Pause<'_>,
 ) -> Result<()> {
-    let Layout { info, outputs, .. } = &planned.layout;
+    let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))
 }
 

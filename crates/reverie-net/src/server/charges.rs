@@ -128,7 +128,7 @@ impl Charge {
             what: format!("a session with {} bytes of waiting inserts, draws and unreceived answers", self.bytes()),
             needed: self.charges.used(),
             budget: self.charges.total,
-            hint: "keep fewer requests and inserts under way, or raise the server's max_memory".to_owned(),
+            hint: "keep fewer requests and inserts under connection, or raise the server's max_memory".to_owned(),
         }
     }
 

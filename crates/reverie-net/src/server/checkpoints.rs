@@ -11,11 +11,11 @@ pub(super) type Take = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 pub(super) struct Checkpoints {
     take: Take,
     /// Guards the requests: held for a push or a move.
-    asked: Mutex<Asked>,
+    asked: Mutex<CheckpointRequests>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct CheckpointRequests {
     /// The requests that the next checkpoint answers.
     next: Vec<oneshot::Sender<Result<String>>>,
     /// True while a task takes checkpoints; it looks for requests before it ends.

@@ -1,6 +1,6 @@
 //! The figures of each client: its connection, and the memory that the server holds for it.
 
-use super::latencies::Transport;
+use super::latencies::RequestTransport;
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) struct ClientFigures {
 #[derive(Clone, Default)]
 struct Connection {
     /// `None` while the connection is lost.
-    transport: Option<Transport>,
+    transport: Option<RequestTransport>,
     /// The last peer, while it is lost.
     peer: String,
 }
@@ -37,7 +37,7 @@ pub(crate) struct ClientView {
     /// The first bytes of the session's name, in hexadecimal.
     pub(crate) name: String,
     /// `None` while the connection is lost, and the session waits for the client.
-    pub(crate) transport: Option<Transport>,
+    pub(crate) transport: Option<RequestTransport>,
     pub(crate) peer: String,
     /// The time since the session began.
     pub(crate) age: Duration,
@@ -60,7 +60,7 @@ impl ClientFigures {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn connected(&self, transport: Transport, peer: String) {
+    pub(super) fn connected(&self, transport: RequestTransport, peer: String) {
         *self.connection() = Connection { transport: Some(transport), peer };
         self.connections.fetch_add(1, Relaxed);
         self.received();
@@ -118,7 +118,7 @@ mod tests {
     async fn the_clients_with_most_bytes_are_listed_and_of_equal_ones_those_seen_last() {
         let all: Vec<ClientFigures> = (0..4).map(|_| ClientFigures::new()).collect();
         for (figures, bytes) in all.iter().zip([5, 0, 7, 0]) {
-            figures.connected(Transport::Grpc, "here".to_owned());
+            figures.connected(RequestTransport::Grpc, "here".to_owned());
             figures.queues(bytes);
         }
         advance(Duration::from_secs(3)).await;
@@ -129,7 +129,7 @@ mod tests {
         let ids = [[0xa0; 16], [0xb1; 16], [0xc2; 16], [0xd3; 16]];
         let views = views(ids.iter().map(|id| &id[..]).zip(&all), 3);
         let shown = views.iter().map(|view| (&*view.name, view.bytes_in_flight, view.silent.as_secs(), view.transport));
-        let grpc = Some(Transport::Grpc);
+        let grpc = Some(RequestTransport::Grpc);
         let expected = [("c2c2c2c2", 6, 4, None), ("a0a0a0a0", 5, 4, grpc), ("d3d3d3d3", 0, 1, grpc)];
         assert_eq!(shown.collect::<Vec<_>>(), expected);
         assert_eq!((views[0].requests, &*views[0].peer, views[0].age.as_secs()), (2, "here", 4));

@@ -1,13 +1,13 @@
 //! The sending of draws: the batches of one connection, each when there is room for it.
 
 use super::batches::{Batches, Planned, Sent};
-use super::gathering::{Gathering, Room};
+use super::gathering::{GatherTarget, Gathering};
 use super::later::Later;
 use super::pool::Leave;
 use super::samples::Answer;
-use super::shared::Shared;
+use super::shared::ServerState;
 use crate::items::Decoder;
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::Interval;
 
 /// A session's connection and its state.
 pub(super) struct Link {
-    pub(super) way: Box<dyn Way>,
+    pub(super) connection: Box<dyn ServerConnection>,
     pub(super) decoder: Decoder,
     pub(super) batches: Batches,
     /// The planned batch of the first draws to be gathered.
@@ -36,9 +36,9 @@ pub(super) struct Link {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Link {
-    pub(super) fn new(way: Box<dyn Way>, decoder: Decoder) -> Self {
+    pub(super) fn new(connection: Box<dyn ServerConnection>, decoder: Decoder) -> Self {
         Self {
-            way,
+            connection,
             decoder,
             batches: Batches::default(),
             planned: None,
@@ -68,7 +68,7 @@ impl Link {
 
     /// True if the client has read nothing for too long. Call it at every turn.
     pub(super) fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let queued = self.way.queued_bytes();
+        let queued = self.connection.queued_bytes();
         self.moved |= queued == 0 || queued < self.queued;
         self.queued = queued;
         // The first tick fires at once.
@@ -93,11 +93,11 @@ impl Link {
         let size = self.planned.as_ref().map_or(0, |planned| planned.size_bytes() as u64);
         // One batch may always be sent: otherwise a batch larger than the bound could never be.
         let below = most.saturating_sub(size + self.gathering_bytes()).max(1);
-        self.way.poll_queued(context, below).map(|()| None)
+        self.connection.poll_queued(context, below).map(|()| None)
     }
 
     /// Ready when a thread has gathered the batch. There is room for it among the unsent batches, as it counts as one.
-    pub(super) fn poll_gathered(&mut self, context: &mut Context<'_>) -> Poll<Result<Room>> {
+    pub(super) fn poll_gathered(&mut self, context: &mut Context<'_>) -> Poll<Result<GatherTarget>> {
         self.gathering.as_mut().map_or(Poll::Pending, |(_, gathering)| gathering.poll(context))
     }
 
@@ -106,14 +106,14 @@ impl Link {
         self.gathering.as_ref().map_or(0, |(planned, _)| planned.size_bytes() as u64)
     }
 
-    pub(super) fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
+    pub(super) fn deliver(&mut self, shared: &ServerState, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
         let (planned, lying) = match self.planned.take() {
             Some(planned) => {
                 let lying = planned.lying(draws);
                 (planned, lying)
             }
             None => {
-                let planned = self.batches.plan(&*self.way, &answer.reading, draws)?;
+                let planned = self.batches.plan(&*self.connection, &answer.reading, draws)?;
                 let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
                 if needed > budget {
                     return Err(Error::ResourceExhausted {
@@ -136,7 +136,7 @@ impl Link {
                 if self.gathering.is_some() && planned.is_gathered_apart(draws, lying.is_some()) {
                     return Ok(Sent::Apart);
                 }
-                if self.way.queued_bytes() + self.gathering_bytes() + needed > budget {
+                if self.connection.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
                     return Ok(Sent::Refused);
                 }
@@ -150,7 +150,7 @@ impl Link {
         }
         let kind = (last, answer.is_leased());
         let batch = (answer.id, &planned, draws);
-        let sent = self.batches.send(&mut *self.way, &shared.pool, batch, lying, leave, kind)?;
+        let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, lying, leave, kind)?;
         if let Sent::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
@@ -160,14 +160,14 @@ impl Link {
 
     fn gather_apart(
         &mut self,
-        shared: &Shared,
+        shared: &ServerState,
         id: u64,
         planned: Planned,
         draws: &Draws,
         leave: Option<Leave>,
     ) -> Result<Sent> {
         let size = planned.size_bytes();
-        let Some(room) = Room::take(self.way.lend(size), &shared.pool, size, leave)? else {
+        let Some(room) = GatherTarget::take(self.connection.lend(size), &shared.pool, size, leave)? else {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
             return Ok(Sent::Refused);

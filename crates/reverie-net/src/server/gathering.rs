@@ -5,7 +5,7 @@
 
 use super::batches::{Planned, fill_pausing};
 use super::later::Later;
-use super::pool::{Block, Leave, Pool};
+use super::pool::{BlockPool, Leave, PooledBlock};
 use crate::proto::Slot;
 use crate::transport::server::Lent;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 const MOST_THREADS: usize = 32;
 
 /// The limits that the batches of all connections share.
-pub(super) struct Turns {
+pub(super) struct GatherLimits {
     /// Permits to unpack a chunk, in the order of requests.
     chunks: Arc<Semaphore>,
     /// The turns of batches that are unpacked: their threads wait for each other.
@@ -30,7 +30,7 @@ pub(super) struct Turns {
     copying: Arc<Semaphore>,
 }
 
-impl Turns {
+impl GatherLimits {
     /// Lets half of the processors, at least one, unpack chunks at a time: the others serve.
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -41,14 +41,14 @@ impl Turns {
 }
 
 #[cfg(test)]
-impl Turns {
+impl GatherLimits {
     /// Stops all unpacking while the permit is held.
     pub(super) fn hold(&self) -> tokio::sync::OwnedSemaphorePermit {
         let all = self.chunks.available_permits() as u32;
         Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("no thread waits")
     }
 
-    /// As [`Turns::hold`] of so many permits, after those that wait for them.
+    /// As [`GatherLimits::hold`] of so many permits, after those that wait for them.
     pub(super) async fn hold_next(&self, all: usize) -> tokio::sync::OwnedSemaphorePermit {
         Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
     }
@@ -67,18 +67,18 @@ impl Turns {
 }
 
 /// The memory that a batch is gathered into.
-pub(super) enum Room {
+pub(super) enum GatherTarget {
     /// A slot of the transport.
     Slot(Box<dyn Lent>),
     /// A block of the pool.
-    Block(Block),
+    Block(PooledBlock),
 }
 
-impl Room {
+impl GatherTarget {
     /// A slot if there is one, else a block. `None` without permission for a block.
     pub(super) fn take(
         slot: Option<Box<dyn Lent>>,
-        pool: &Pool,
+        pool: &BlockPool,
         size: usize,
         leave: Option<Leave>,
     ) -> Result<Option<Self>> {
@@ -109,7 +109,7 @@ impl Room {
 pub(super) struct Gathering {
     /// The request.
     pub(super) id: u64,
-    gathered: Later<Result<Room>>,
+    gathered: Later<Result<GatherTarget>>,
     ended: Arc<Ended>,
 }
 
@@ -123,7 +123,13 @@ struct Ended {
 
 impl Gathering {
     /// Starts to gather.
-    pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
+    pub(super) fn begin(
+        turns: &GatherLimits,
+        id: u64,
+        planned: &Arc<Planned>,
+        draws: Draws,
+        room: GatherTarget,
+    ) -> Self {
         let (ended, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.chunks));
         let threads = Arc::clone(if planned.unpacks() { &turns.unpacking } else { &turns.copying });
         let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
@@ -141,7 +147,7 @@ impl Gathering {
     }
 
     /// The batch's bytes, once they are complete.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Room>> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<GatherTarget>> {
         self.gathered.as_mut().poll(context)
     }
 }
@@ -159,8 +165,8 @@ fn gather(
     ended: &Ended,
     planned: &Planned,
     draws: &Draws,
-    mut room: Room,
-) -> Result<Room> {
+    mut room: GatherTarget,
+) -> Result<GatherTarget> {
     let check = || match ended.is_ended.load(Ordering::Relaxed) {
         true => Err(Error::Unavailable("no caller waits for the request any more".to_owned())),
         false => Ok(()),

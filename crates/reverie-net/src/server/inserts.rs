@@ -1,6 +1,6 @@
 //! Inserts: from messages to items, from items to tables, and keys back.
 
-use crate::items::{self, Arrived};
+use crate::items::{self, ArrivedInsert};
 use reverie_core::table::SharedTable;
 use reverie_core::{Error, Result};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The inserts of a session.
 #[derive(Default)]
-pub(super) struct Inserts {
+pub(super) struct SessionInserts {
     /// The inserts that wait for their tables, by number.
     pub(super) waiting: HashMap<u64, Waiting>,
     /// Bytes of the waiting inserts that this connection sent, as its client counts them.
@@ -24,7 +24,7 @@ pub(super) struct Inserts {
     held_bytes: u64,
     connection: u32,
     /// Inserts that were sent again while they were being withdrawn.
-    pub(super) returned: HashMap<u64, Arrived>,
+    pub(super) returned: HashMap<u64, ArrivedInsert>,
     /// Whether the client was notified that inserts wait.
     held: bool,
     /// The tables that this session inserted into, now or before a checkpoint.
@@ -44,7 +44,7 @@ pub(super) struct Waiting {
     pub(super) left: bool,
 }
 
-impl Inserts {
+impl SessionInserts {
     pub(super) fn new(tables: Vec<Arc<SharedTable>>) -> Self {
         Self { tables, ..Self::default() }
     }
@@ -187,9 +187,9 @@ mod tests {
 
     #[test]
     fn inserts_of_older_connections_are_searched_for_once() {
-        let mut inserts = Inserts::default();
+        let mut inserts = SessionInserts::default();
         let mut next = 1;
-        let mut wait = |inserts: &mut Inserts, number: u64| {
+        let mut wait = |inserts: &mut SessionInserts, number: u64| {
             for id in next..next + number {
                 inserts.add(id, 0, 1, (100, 7));
             }

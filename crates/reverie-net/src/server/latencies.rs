@@ -19,7 +19,7 @@ pub(crate) enum Verb {
 
 /// The transport of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum RequestTransport {
     Grpc,
     SharedMemory,
 }
@@ -44,21 +44,21 @@ impl Verb {
     }
 }
 
-impl Transport {
+impl RequestTransport {
     /// Every transport, in declaration order.
-    pub(crate) const ALL: [Transport; 2] = [Transport::Grpc, Transport::SharedMemory];
+    pub(crate) const ALL: [RequestTransport; 2] = [RequestTransport::Grpc, RequestTransport::SharedMemory];
 
-    /// The name, as [`Way::transport`](crate::transport::server::Way::transport) returns it.
+    /// The name, as [`ServerConnection::transport`](crate::transport::server::ServerConnection::transport) returns it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Transport::Grpc => "grpc",
-            Transport::SharedMemory => "shared-memory",
+            RequestTransport::Grpc => "grpc",
+            RequestTransport::SharedMemory => "shared-memory",
         }
     }
 
     /// The transport with this name.
     pub(crate) fn of(name: &str) -> Self {
-        if name == "grpc" { Transport::Grpc } else { Transport::SharedMemory }
+        if name == "grpc" { RequestTransport::Grpc } else { RequestTransport::SharedMemory }
     }
 }
 
@@ -111,16 +111,16 @@ impl Histogram {
 
 /// The histograms of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies([[Histogram; Verb::ALL.len()]; Transport::ALL.len()]);
+pub(crate) struct Latencies([[Histogram; Verb::ALL.len()]; RequestTransport::ALL.len()]);
 
 impl Latencies {
     /// Counts `n` requests that get their response now.
-    pub(crate) fn done(&self, stopwatch: Stopwatch, transport: Transport, n: u64) {
+    pub(crate) fn done(&self, stopwatch: Stopwatch, transport: RequestTransport, n: u64) {
         self.of(transport, stopwatch.verb).observe(stopwatch.at.elapsed(), n);
     }
 
     /// The histogram of a kind of requests.
-    pub(crate) fn of(&self, transport: Transport, verb: Verb) -> &Histogram {
+    pub(crate) fn of(&self, transport: RequestTransport, verb: Verb) -> &Histogram {
         &self.0[transport as usize][verb as usize]
     }
 }
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn the_sum_is_in_seconds_and_counts_each_request() {
         let latencies = Latencies::default();
-        latencies.of(Transport::Grpc, Verb::Get).observe(Duration::from_millis(250), 4);
-        assert_eq!(latencies.of(Transport::Grpc, Verb::Get).read().1, 1.0);
-        assert_eq!(latencies.of(Transport::SharedMemory, Verb::Get).read().1, 0.0);
+        latencies.of(RequestTransport::Grpc, Verb::Get).observe(Duration::from_millis(250), 4);
+        assert_eq!(latencies.of(RequestTransport::Grpc, Verb::Get).read().1, 1.0);
+        assert_eq!(latencies.of(RequestTransport::SharedMemory, Verb::Get).read().1, 0.0);
     }
 }

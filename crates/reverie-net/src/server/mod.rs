@@ -35,6 +35,6 @@ mod wait_tests;
 
 pub(crate) use charges::Charge;
 pub(crate) use clients::ClientView;
-pub(crate) use latencies::{FINITE, Histogram, Latencies, Transport, Verb};
-pub use options::{Limits, Options, Tls};
-pub(crate) use shared::Shared;
+pub(crate) use latencies::{FINITE, Histogram, Latencies, RequestTransport, Verb};
+pub use options::{Limits, ServerOptions, ServerTls};
+pub(crate) use shared::ServerState;

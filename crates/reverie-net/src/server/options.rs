@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Access to the tables, and limits on connections.
-pub struct Options {
+pub struct ServerOptions {
     /// The address to listen on; port 0 takes a free one.
     pub address: SocketAddr,
     /// Required from every client. There must be one if the address is not loopback.
     pub token: Option<String>,
     /// There must be TLS if the address is not loopback, unless `insecure`.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// Allows an address that is not loopback without TLS, but never without the token.
     pub insecure: bool,
     /// Also listen on a Unix socket, for clients of the same host and user.
@@ -80,7 +80,7 @@ impl Limits {
 }
 
 /// The server's certificates, as PEM.
-pub struct Tls {
+pub struct ServerTls {
     /// Certificate chain and key.
     pub identity: (Vec<u8>, Vec<u8>),
     /// Clients must show a certificate that these authorities signed.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const MOST_REMEMBERED: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
 /// The outcome of one request.
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     /// The answer, as it was sent.
     Reply(Box<proto::Reply>),
     /// Leased draws that were sent: gathered again if the client asks again.
@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     Held(Lease),
 }
 
-impl Outcome {
+impl RequestOutcome {
     fn acknowledge(self) {
         match self {
             Self::Draws(answer) => answer.lease.acknowledge(),
@@ -42,14 +42,14 @@ pub(super) struct Outcomes {
     /// The largest number seen.
     highest: u64,
     /// Inserts in runs of consecutive numbers, by the first number.
-    inserts: BTreeMap<u64, Run>,
-    others: BTreeMap<u64, (Outcome, u64)>,
+    inserts: BTreeMap<u64, ConsecutiveInserts>,
+    others: BTreeMap<u64, (RequestOutcome, u64)>,
     len: usize,
     bytes: u64,
 }
 
 /// Inserts with consecutive numbers.
-struct Run {
+struct ConsecutiveInserts {
     /// `None` if received.
     keys: Vec<Option<Keys>>,
     bytes: u64,
@@ -62,7 +62,7 @@ struct Run {
 /// The bytes of an outcome in addition to its content.
 const OUTCOME_BYTES: u64 = 128;
 
-impl Outcome {
+impl RequestOutcome {
     fn size_bytes(&self) -> u64 {
         OUTCOME_BYTES
             + match self {
@@ -94,7 +94,7 @@ impl Outcomes {
         leases.into_iter().for_each(|(id, lease)| held.entry(id).or_default().join(lease));
         for (id, lease) in held {
             outcomes.highest = outcomes.highest.max(id);
-            outcomes.done(id, Outcome::Held(lease));
+            outcomes.done(id, RequestOutcome::Held(lease));
         }
         for (id, keys) in done {
             outcomes.highest = outcomes.highest.max(id);
@@ -143,11 +143,12 @@ impl Outcomes {
         let own = |keys: &Keys| 2 * (size_of::<(u64, Option<Keys>)>() + size_of_val(&keys[..])) as u64;
         let bytes = OUTCOME_BYTES + keys.iter().map(own).sum::<u64>();
         self.bytes += bytes;
-        self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left, behind: 0 });
+        self.inserts
+            .insert(first, ConsecutiveInserts { keys: keys.into_iter().map(Some).collect(), bytes, left, behind: 0 });
     }
 
     /// Stores the outcome of a request.
-    pub(super) fn done(&mut self, id: u64, outcome: Outcome) {
+    pub(super) fn done(&mut self, id: u64, outcome: RequestOutcome) {
         let bytes = outcome.size_bytes();
         self.bytes += bytes;
         match self.others.insert(id, (outcome, bytes)) {
@@ -157,7 +158,7 @@ impl Outcomes {
     }
 
     /// Removes an outcome, to send it again.
-    pub(super) fn take(&mut self, id: u64) -> Option<Outcome> {
+    pub(super) fn take(&mut self, id: u64) -> Option<RequestOutcome> {
         let (outcome, bytes) = self.others.remove(&id)?;
         self.len -= 1;
         self.bytes -= bytes;
@@ -229,7 +230,7 @@ impl Outcomes {
                 return;
             }
             let gone = (self.below.min(end) - first) as usize;
-            let Run { keys, left, behind, .. } = run.get_mut();
+            let ConsecutiveInserts { keys, left, behind, .. } = run.get_mut();
             // Each is looked at once, also where they are received one by one.
             let received = keys[(*behind).min(gone)..gone].iter_mut().filter_map(Option::take).count();
             *behind = gone.max(*behind);
@@ -277,7 +278,7 @@ mod tests {
         assert!((1..=20).all(|id| matches!(outcomes.look_up(id), RequestStatus::New)));
         outcomes.inserted(3, keys(3..8));
         outcomes.inserted(10, keys(10..12));
-        outcomes.done(9, Outcome::Reply(Box::default()));
+        outcomes.done(9, RequestOutcome::Reply(Box::default()));
         assert_eq!(
             (key(&mut outcomes, 3), key(&mut outcomes, 7), key(&mut outcomes, 11)),
             (Some(3), Some(7), Some(11))
@@ -299,7 +300,7 @@ mod tests {
     fn all_but_the_open_ones_are_received_at_once() {
         let mut outcomes = Outcomes::default();
         (1..=9).for_each(|id| _ = outcomes.look_up(id));
-        (2..=6).for_each(|id| outcomes.done(id, Outcome::Reply(Box::default())));
+        (2..=6).for_each(|id| outcomes.done(id, RequestOutcome::Reply(Box::default())));
         outcomes.received_but(6, &[3, 5]);
         let known = |outcomes: &mut Outcomes| {
             (1..=9).filter(|id| matches!(outcomes.look_up(*id), RequestStatus::Other)).collect::<Vec<_>>()

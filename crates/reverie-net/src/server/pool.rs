@@ -12,7 +12,7 @@ const PIECE: u64 = 64 << 10;
 const MOST_IDLE: usize = 256 << 20;
 
 /// Blocks for batches.
-pub(super) struct Pool {
+pub(super) struct BlockPool {
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     room: Arc<Semaphore>,
     pieces: u32,
@@ -25,7 +25,7 @@ pub(super) struct Leave {
 }
 
 /// The memory of one batch; returned to the pool when all its parts are sent.
-pub(super) struct Block {
+pub(super) struct PooledBlock {
     bytes: Vec<u8>,
     len: usize,
     most_idle: usize,
@@ -44,7 +44,7 @@ impl Leave {
     }
 }
 
-impl Pool {
+impl BlockPool {
     /// A pool whose blocks have at most `total_bytes` together.
     pub(super) fn new(total_bytes: u64) -> Self {
         let pieces = u32::try_from((total_bytes / PIECE).max(1)).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ impl Pool {
     }
 
     /// A block of `len` bytes with arbitrary content. `OutOfMemory`.
-    pub(super) fn take(&self, len: usize, leave: &Arc<Leave>) -> Result<Block> {
+    pub(super) fn take(&self, len: usize, leave: &Arc<Leave>) -> Result<PooledBlock> {
         let fits = |block: &Vec<u8>| block.len() >= len && block.len() / 4 <= len.max(PIECE as usize);
         let known = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,11 +90,11 @@ impl Pool {
             }
         };
         let most_idle = self.most_idle;
-        Ok(Block { bytes, len, most_idle, idle: Arc::clone(&self.idle), _leave: Arc::clone(leave) })
+        Ok(PooledBlock { bytes, len, most_idle, idle: Arc::clone(&self.idle), _leave: Arc::clone(leave) })
     }
 }
 
-impl Block {
+impl PooledBlock {
     /// The memory to write. All of it must be written: it still has the bytes of another batch.
     pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         crate::uninit::as_uninit(&mut self.bytes[..self.len])
@@ -106,13 +106,13 @@ impl Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for PooledBlock {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-impl Drop for Block {
+impl Drop for PooledBlock {
     fn drop(&mut self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.iter().map(Vec::len).sum::<usize>() + self.bytes.len() <= self.most_idle {

@@ -7,12 +7,12 @@ use reverie_core::batch::{Options, Planner, Ragged};
 
 /// The read options of a batch.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct ReadOptions {
     columns: Option<Vec<String>>,
     ragged: Ragged,
 }
 
-impl Reading {
+impl ReadOptions {
     pub(super) fn decode(message: Option<proto::Reading>) -> Result<Self> {
         let (columns, ragged) = convert::batch::decode_reading(message)?;
         Ok(Self { columns, ragged })

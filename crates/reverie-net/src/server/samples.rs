@@ -1,8 +1,8 @@
 //! Requests for draws: waiting for the tables, and the draws to gather.
 
 use super::latencies::Stopwatch;
-use super::reading::Reading;
-use super::shared::Shared;
+use super::reading::ReadOptions;
+use super::shared::ServerState;
 use crate::convert;
 use crate::proto;
 use reverie_core::chunk::Chunk;
@@ -26,7 +26,7 @@ const ALONE_BYTES: u64 = 1024;
 /// If it is dropped before the client acknowledged them, leased draws return to their tables.
 pub(super) struct Answer {
     pub(super) id: u64,
-    pub(super) reading: Reading,
+    pub(super) reading: ReadOptions,
     /// Each group becomes one batch.
     pub(super) groups: VecDeque<Draws>,
     /// The groups that were sent, while the client may ask for them again.
@@ -46,7 +46,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn empty(id: u64, reading: Reading) -> Self {
+    fn empty(id: u64, reading: ReadOptions) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
         Self {
@@ -64,12 +64,12 @@ impl Answer {
     }
 
     /// An answer of one batch.
-    pub(super) fn whole(id: u64, reading: Reading, draws: Draws) -> Self {
+    pub(super) fn whole(id: u64, reading: ReadOptions, draws: Draws) -> Self {
         Self { groups: VecDeque::from([draws]), ..Self::empty(id, reading) }
     }
 
     /// An answer with an error only.
-    pub(super) fn refused(id: u64, reading: Reading, error: Error) -> Self {
+    pub(super) fn refused(id: u64, reading: ReadOptions, error: Error) -> Self {
         Self { error: Some(error), ..Self::empty(id, reading) }
     }
 
@@ -231,15 +231,15 @@ pub(super) async fn wait<T: Default + Unpin>(
 /// Draws for a request, waiting for the tables as long as `patience` allows. `lessee`: the client
 /// acknowledges them.
 pub(super) async fn draw(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     id: u64,
     sample: proto::Sample,
     mut patience: Patience,
     lessee: Option<Lessee>,
 ) -> Answer {
-    let reading = match Reading::decode(sample.reading) {
+    let reading = match ReadOptions::decode(sample.reading) {
         Ok(reading) => reading,
-        Err(error) => return Answer::refused(id, Reading::default(), error),
+        Err(error) => return Answer::refused(id, ReadOptions::default(), error),
     };
     let mut answer = Answer::empty(id, reading);
     let mut draws = Draws::default();
@@ -297,7 +297,7 @@ fn alike_at_the_end(draws: &Draws) -> usize {
 
 /// The bytes of a request's draws before they are gathered, and their tables.
 /// A part that will be refused for its table or its number costs nothing.
-pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, SmallVec<[Arc<SharedTable>; 2]>) {
+pub(super) fn cost(shared: &ServerState, parts: &[proto::SamplePart]) -> (u64, SmallVec<[Arc<SharedTable>; 2]>) {
     let (mut bytes, mut tables) = (0_u64, SmallVec::new());
     for proto::SamplePart { table, num_samples } in parts {
         let Ok(table) = shared.tables.get(table) else { continue };
@@ -312,7 +312,7 @@ pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, SmallV
 }
 
 /// The tables of a request, and the number of draws from each.
-fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
+fn tables(shared: &ServerState, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
     if parts.is_empty() {
         return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
     }

@@ -16,19 +16,19 @@ mod weigh;
 use super::charges::Charge;
 use super::clients::ClientFigures;
 use super::delivery::Link;
-use super::inserts::Inserts;
-use super::latencies::{Stopwatch, Transport};
+use super::inserts::SessionInserts;
+use super::latencies::{RequestTransport, Stopwatch};
 use super::later::Later;
-use super::outcomes::{MOST_REMEMBERED, Outcome, Outcomes};
+use super::outcomes::{MOST_REMEMBERED, Outcomes, RequestOutcome};
 use super::samples::Answer;
-use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
+use super::shared::{Busy, Credit, ServerState, SessionId, Undrained};
 use super::spans::OpenSpans;
 use crate::convert;
 use crate::items::{Episodes, Released};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use futures_util::stream::FuturesUnordered;
 use reverie_core::table::{Arrivals, Keys, Lease, SharedTable};
 use reverie_core::{Error, Result};
@@ -117,15 +117,15 @@ impl Drawing {
 /// The name of a session, and its part of what the server knows of it.
 pub(super) struct Named {
     pub(super) id: SessionId,
-    pub(super) arrivals: mpsc::Receiver<Box<dyn Way>>,
+    pub(super) arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
     pub(super) figures: Arc<ClientFigures>,
 }
 
 /// See the module.
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     pub(super) id: Option<SessionId>,
-    arrivals: mpsc::Receiver<Box<dyn Way>>,
+    arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
     pub(super) link: Option<Link>,
     pub(super) outcomes: Outcomes,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
@@ -139,7 +139,7 @@ pub(super) struct Session {
     acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<Answer>,
-    pub(super) inserts: Inserts,
+    pub(super) inserts: SessionInserts,
     /// Without a connection: the chunks that waiting inserts have.
     released: Released,
     pub(super) episodes: Arc<Episodes>,
@@ -169,7 +169,7 @@ impl Session {
     /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the leased
     /// draws of a session of that name from before this server's start.
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<ServerState>,
         named: Option<Named>,
         forgot: bool,
         done: Arrivals,
@@ -191,7 +191,7 @@ impl Session {
             unwanted: HashSet::new(),
             acknowledged_by: None,
             ready: VecDeque::new(),
-            inserts: Inserts::new(tables),
+            inserts: SessionInserts::new(tables),
             released: Released::default(),
             episodes: Arc::default(),
             credit: Credit::new(shared),
@@ -212,11 +212,11 @@ impl Session {
     }
 
     /// Serves the connection, and those that follow.
-    pub(super) async fn run(mut self, mut first: Option<Box<dyn Way>>) {
+    pub(super) async fn run(mut self, mut first: Option<Box<dyn ServerConnection>>) {
         let _leaving = Leaving(Arc::clone(&self.shared), self.id);
         loop {
-            if let Some(way) = first.take() {
-                self.connect(way);
+            if let Some(connection) = first.take() {
+                self.connect(connection);
             }
             while self.turn().await {}
             let Some(id) = self.id else { return };
@@ -254,7 +254,7 @@ impl Session {
             }
         }
         if !message.freed_slots.is_empty() {
-            self.link.as_mut().map_or(Ok(()), |link| link.way.freed(&message.freed_slots))?;
+            self.link.as_mut().map_or(Ok(()), |link| link.connection.freed(&message.freed_slots))?;
         }
         if !message.traced.is_empty() {
             self.spans.announce(&message.traced);
@@ -284,7 +284,7 @@ impl Session {
                 return Ok(());
             }
             Some(Asked::SlotWanted(wanted)) => {
-                self.link.as_mut().map_or(Ok(()), |link| link.way.slot_wanted(wanted.size_bytes))
+                self.link.as_mut().map_or(Ok(()), |link| link.connection.slot_wanted(wanted.size_bytes))
             }
         }?;
         match self.outcomes.len() <= MOST_REMEMBERED {
@@ -317,7 +317,7 @@ impl Session {
     /// Sends a reply. `keep`: executing the request again would have a second effect.
     pub(super) fn reply(&mut self, reply: proto::Reply, keep: bool) {
         if keep {
-            self.outcomes.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
+            self.outcomes.done(reply.id, RequestOutcome::Reply(Box::new(reply.clone())));
         }
         self.end_span(&reply);
         self.send(Body::Reply(reply));
@@ -326,27 +326,27 @@ impl Session {
     /// Counts the time of `n` requests that have their response. A session without a connection is not counted.
     pub(super) fn note_done(&self, stopwatch: Stopwatch, n: u64) {
         if let Some(link) = &self.link {
-            self.shared.latencies.done(stopwatch, Transport::of(link.way.transport()), n);
+            self.shared.latencies.done(stopwatch, RequestTransport::of(link.connection.transport()), n);
         }
     }
 
     /// Sends a message behind the batches that are queued, of which some are of the same request.
     pub(super) fn send_behind(&mut self, body: Body) {
         if let Some(link) = &mut self.link {
-            link.way.send(ServerMessage { body: Some(body) });
+            link.connection.send(ServerMessage { body: Some(body) });
         }
     }
 
     /// Sends a reply, a confirmation or the like, before batches that are queued. Does nothing without a connection.
     pub(super) fn send(&mut self, body: Body) {
         if let Some(link) = &mut self.link {
-            link.way.send_ahead(ServerMessage { body: Some(body) });
+            link.connection.send_ahead(ServerMessage { body: Some(body) });
         }
     }
 }
 
 /// Removes a session that ends by a panic.
-struct Leaving(Arc<Shared>, Option<SessionId>);
+struct Leaving(Arc<ServerState>, Option<SessionId>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {

@@ -3,17 +3,17 @@
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
 use super::clients::{self, ClientFigures, ClientView};
-use super::gathering::Turns;
-use super::latencies::{Latencies, Transport};
-use super::pool::Pool;
+use super::gathering::GatherLimits;
+use super::latencies::{Latencies, RequestTransport};
+use super::pool::BlockPool;
 use super::spans::Spans;
-use super::{Limits, Options};
+use super::{Limits, ServerOptions};
 use crate::admission::Admission;
 use crate::log_limit::LogLimit;
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
 use crate::transport::ByteCounts;
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use reverie_core::table::{Arrivals, Sender, Tables};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,12 +31,12 @@ pub(super) type Sessions = HashMap<SessionId, OpenSession>;
 /// A session, as others see it.
 pub(super) struct OpenSession {
     /// The channel for a new connection of it.
-    pub(super) ways: mpsc::Sender<Box<dyn Way>>,
+    pub(super) ways: mpsc::Sender<Box<dyn ServerConnection>>,
     pub(super) figures: Arc<ClientFigures>,
 }
 
 /// The state that all connections of a server share.
-pub struct Shared {
+pub struct ServerState {
     pub(super) tables: Arc<Tables>,
     pub(super) limits: Limits,
     pub(super) checkpoints: Option<Arc<Checkpoints>>,
@@ -50,17 +50,17 @@ pub struct Shared {
     /// Connections of sessions that the server ended.
     pub(super) endings: LogLimit,
     /// The memory of batches that are being sent.
-    pub(super) pool: Pool,
+    pub(super) pool: BlockPool,
     /// The memory that sessions use in addition to the tables.
     pub(super) charges: Arc<Charges>,
     /// The turns of batches whose chunks are packed.
-    pub(super) turns: Turns,
+    pub(super) turns: GatherLimits,
     /// The times that requests take.
     pub(crate) latencies: Latencies,
     /// The spans of traced requests.
     pub(crate) spans: Arc<Spans>,
     /// The bytes of each transport.
-    bytes: [Arc<ByteCounts>; Transport::ALL.len()],
+    bytes: [Arc<ByteCounts>; RequestTransport::ALL.len()],
     incarnation: u64,
     started: Instant,
     /// True once the clients known from a checkpoint that did not reconnect were dropped.
@@ -78,9 +78,9 @@ pub struct Shared {
     undrained: watch::Sender<usize>,
 }
 
-impl Shared {
+impl ServerState {
     /// The state of one server, before it listens.
-    pub fn new(tables: Arc<Tables>, options: &Options) -> Arc<Self> {
+    pub fn new(tables: Arc<Tables>, options: &ServerOptions) -> Arc<Self> {
         Arc::new(Self {
             tables,
             limits: options.limits,
@@ -90,9 +90,9 @@ impl Shared {
             refusals: LogLimit::default(),
             failures: LogLimit::default(),
             endings: LogLimit::default(),
-            pool: Pool::new(options.limits.total_batch_bytes),
+            pool: BlockPool::new(options.limits.total_batch_bytes),
             charges: Charges::new(options.limits.total_session_bytes),
-            turns: Turns::new(),
+            turns: GatherLimits::new(),
             latencies: Latencies::default(),
             spans: Arc::new(Spans::new(options.spans)),
             bytes: Default::default(),
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// The bytes that this transport's connections sent and received.
-    pub(crate) fn bytes(&self, transport: Transport) -> &Arc<ByteCounts> {
+    pub(crate) fn bytes(&self, transport: RequestTransport) -> &Arc<ByteCounts> {
         &self.bytes[transport as usize]
     }
 
@@ -268,12 +268,12 @@ impl Shared {
     pub(super) fn leave(
         &self,
         id: SessionId,
-        arrivals: &mut mpsc::Receiver<Box<dyn Way>>,
+        arrivals: &mut mpsc::Receiver<Box<dyn ServerConnection>>,
         waits: bool,
-    ) -> Option<Box<dyn Way>> {
+    ) -> Option<Box<dyn ServerConnection>> {
         let mut sessions = self.sessions();
-        if let Ok(way) = arrivals.try_recv() {
-            return Some(way);
+        if let Ok(connection) = arrivals.try_recv() {
+            return Some(connection);
         }
         arrivals.close();
         sessions.remove(&id);
@@ -305,10 +305,10 @@ impl Shared {
 }
 
 /// Exists while a session may have messages that arrived before a stop.
-pub(super) struct Undrained(Arc<Shared>);
+pub(super) struct Undrained(Arc<ServerState>);
 
 impl Undrained {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<ServerState>) -> Self {
         shared.undrained.send_modify(|undrained| *undrained += 1);
         Self(Arc::clone(shared))
     }
@@ -321,7 +321,7 @@ impl Drop for Undrained {
 }
 
 /// Exists while a stop has to wait for a session.
-pub(super) struct Busy(Arc<Shared>);
+pub(super) struct Busy(Arc<ServerState>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -332,7 +332,7 @@ impl Drop for Busy {
 /// The bytes of inserts that a session may have in flight.
 /// More is granted as it is used, while all sessions together stay below the server's bound.
 pub(super) struct Credit {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     granted: u64,
 }
 
@@ -343,7 +343,7 @@ const FIRST_CREDIT: u64 = 1 << 20;
 const WAITING_COST: u64 = 24;
 
 impl Credit {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<ServerState>) -> Self {
         let Limits { session_insert_bytes, total_insert_bytes, .. } = shared.limits;
         let left = total_insert_bytes.saturating_sub(shared.credit.load(Ordering::Relaxed));
         let certain = shared.charges.guaranteed() / WAITING_COST;

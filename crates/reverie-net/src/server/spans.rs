@@ -2,7 +2,7 @@
 //!
 //! Nothing is noted unless an exporter asks for spans, and only of requests whose trace is recorded.
 
-use super::latencies::Transport;
+use super::latencies::RequestTransport;
 use crate::proto::error_detail::Kind;
 use crate::proto::{ErrorDetail, TracedRequest};
 use crate::trace::TraceContext;
@@ -53,7 +53,7 @@ pub struct Span {
 
 /// The counts of spans since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct SpanCounts {
     /// Finished and kept for the exporter.
     pub noted: u64,
     /// Left out, as too many were open or kept, or the exporter failed.
@@ -92,9 +92,9 @@ impl Spans {
     }
 
     /// `None` if no spans are noted.
-    pub fn counts(&self) -> Option<Counts> {
+    pub fn counts(&self) -> Option<SpanCounts> {
         let of = |count: &AtomicU64| count.load(Relaxed);
-        let counts = Counts { noted: of(&self.noted), dropped: of(&self.dropped), invalid: of(&self.invalid) };
+        let counts = SpanCounts { noted: of(&self.noted), dropped: of(&self.dropped), invalid: of(&self.invalid) };
         self.on.then_some(counts)
     }
 
@@ -129,14 +129,14 @@ pub(super) struct OpenSpans {
     spans: Arc<Spans>,
     /// The traced requests of the message that is being handled, in the order of their numbers.
     announced: VecDeque<(u64, TraceContext)>,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenSpan>,
 }
 
-struct Open {
+struct OpenSpan {
     context: TraceContext,
     verb: &'static str,
     tables: String,
-    transport: Transport,
+    transport: RequestTransport,
     began: Instant,
     /// Since when it waits, until when if it goes on, for what, and that as a sentence.
     wait: Option<(Instant, Option<Instant>, &'static str, String)>,
@@ -174,7 +174,13 @@ impl OpenSpans {
     }
 
     /// Opens the span of a request that was announced.
-    pub(super) fn begin(&mut self, id: u64, verb: &'static str, transport: Transport, tables: impl FnOnce() -> String) {
+    pub(super) fn begin(
+        &mut self,
+        id: u64,
+        verb: &'static str,
+        transport: RequestTransport,
+        tables: impl FnOnce() -> String,
+    ) {
         while self.announced.front().is_some_and(|(other, _)| *other < id) {
             self.announced.pop_front();
         }
@@ -182,7 +188,7 @@ impl OpenSpans {
         self.announced.pop_front();
         if !self.open.contains_key(&id) && self.spans.may_open() {
             let open =
-                Open { context, verb, tables: shortened(tables()), transport, began: Instant::now(), wait: None };
+                OpenSpan { context, verb, tables: shortened(tables()), transport, began: Instant::now(), wait: None };
             self.open.insert(id, open);
         }
     }
@@ -243,7 +249,7 @@ impl Drop for OpenSpans {
     }
 }
 
-impl Open {
+impl OpenSpan {
     fn ended(self, error: Option<(&'static str, String)>) -> Span {
         let Self { context, verb, tables, transport, began, wait } = self;
         let ended = Instant::now();
@@ -303,7 +309,7 @@ mod tests {
     }
 
     fn begin(open: &mut OpenSpans, id: u64) {
-        open.begin(id, "insert", Transport::Grpc, || "t".to_owned());
+        open.begin(id, "insert", RequestTransport::Grpc, || "t".to_owned());
     }
 
     #[tokio::test]
@@ -324,7 +330,7 @@ mod tests {
         assert_eq!((wait.reason, &wait.text[..]), ("limiter", &"x".repeat(TEXT_BYTES - 1)[..]));
         assert_eq!((taken[1].error.as_ref().unwrap().0, &taken[1].wait), ("withdrawn", &None));
         assert_eq!((taken[1].context.trace, taken[1].context.parent), (1 << 64 | 5, 5));
-        assert_eq!(spans.counts(), Some(Counts { noted: 2, dropped: 0, invalid: 0 }));
+        assert_eq!(spans.counts(), Some(SpanCounts { noted: 2, dropped: 0, invalid: 0 }));
     }
 
     #[tokio::test]
@@ -355,7 +361,7 @@ mod tests {
         ]);
         (1..4).for_each(|id| begin(&mut open, id));
         assert!(open.is_idle());
-        assert_eq!(spans.counts(), Some(Counts { noted: 0, dropped: 0, invalid: 2 }));
+        assert_eq!(spans.counts(), Some(SpanCounts { noted: 0, dropped: 0, invalid: 2 }));
         let off = Arc::<Spans>::default();
         let mut open = OpenSpans::new(&off);
         open.announce(&[traced(1)]);

@@ -6,7 +6,7 @@ mod logged;
 mod scripted;
 
 use super::outcomes::MOST_REMEMBERED;
-use super::{Limits, Shared};
+use super::{Limits, ServerState};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage, request};
@@ -24,19 +24,19 @@ use std::time::Duration;
 #[tokio::test]
 async fn batches_that_are_not_read_stay_within_the_sessions_bound() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
-    let (shared, way) = (shared(2900, limits, None), ScriptedWay::default());
-    connect(&shared, &way).await;
-    (1..=8).for_each(|id| way.ask(id, 1));
+    let (shared, connection) = (shared(2900, limits, None), ScriptedConnection::default());
+    connect(&shared, &connection).await;
+    (1..=8).for_each(|id| connection.ask(id, 1));
     settle().await;
-    let batches = |way: &ScriptedWay| {
-        way.script().queued.iter().filter(|message| matches!(message.body, Some(Body::Batch(_)))).count()
+    let batches = |connection: &ScriptedConnection| {
+        connection.script().queued.iter().filter(|message| matches!(message.body, Some(Body::Batch(_)))).count()
     };
-    assert_eq!(batches(&way), 3, "three fit");
+    assert_eq!(batches(&connection), 3, "three fit");
     for _ in 0..24 {
-        way.read();
+        connection.read();
         settle().await;
     }
-    let Script { most, bytes, ref queued, .. } = *way.script();
+    let Script { most, bytes, ref queued, .. } = *connection.script();
     assert!(most <= 10_000 + 10, "{most} bytes");
     assert_eq!((queued.len(), bytes), (0, 0), "all were sent in the end");
 }
@@ -47,17 +47,17 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
     let shared = shared(100_000, limits, None);
     let mut all = Vec::new();
     for name in 0..3 {
-        let way = ScriptedWay::default();
-        way.hello();
-        if let Some(Asked::Hello(hello)) = &mut way.script().messages[0].body {
+        let connection = ScriptedConnection::default();
+        connection.hello();
+        if let Some(Asked::Hello(hello)) = &mut connection.script().messages[0].body {
             hello.session = vec![name; 16];
         }
-        Arc::clone(&shared).welcome(Box::new(way.clone())).await;
-        way.ask(1, 1);
+        Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+        connection.ask(1, 1);
         settle().await;
-        all.push(way);
+        all.push(connection);
     }
-    let has = |way: &ScriptedWay| way.script().bytes > 1000;
+    let has = |connection: &ScriptedConnection| connection.script().bytes > 1000;
     for turn in 0..3 {
         let holders: Vec<usize> = (0..3).filter(|at| has(&all[*at])).collect();
         assert_eq!(holders, [turn], "one batch fits, and the client that asked first is first");
@@ -68,19 +68,19 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_for_a_minute_is_let_go() {
-    let (shared, way) = (shared(1000, Limits::default(), None), ScriptedWay::default());
-    connect(&shared, &way).await;
-    while way.read().is_some() {}
+    let (shared, connection) = (shared(1000, Limits::default(), None), ScriptedConnection::default());
+    connect(&shared, &connection).await;
+    while connection.read().is_some() {}
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(!way.script().closed, "a client with nothing to read may be silent");
-    (1..4).for_each(|id| way.ask(id, 1));
+    assert!(!connection.script().closed, "a client with nothing to read may be silent");
+    (1..4).for_each(|id| connection.ask(id, 1));
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(29)).await;
-        let closed = way.script().closed;
-        assert!(!closed && way.read().is_some(), "a slow reader is served");
+        let closed = connection.script().closed;
+        assert!(!closed && connection.read().is_some(), "a slow reader is served");
     }
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(way.script().closed);
+    assert!(connection.script().closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,9 +88,9 @@ async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_
     let limits = Limits { session_batch_bytes: 1500, ..Limits::default() };
     let grace = Duration::from_secs(7);
     for reads in [true, false] {
-        let (shared, way) = (shared(1000, limits, None), ScriptedWay::default());
-        connect(&shared, &way).await;
-        (1..=3).for_each(|id| way.ask(id, 1));
+        let (shared, connection) = (shared(1000, limits, None), ScriptedConnection::default());
+        connect(&shared, &connection).await;
+        (1..=3).for_each(|id| connection.ask(id, 1));
         settle().await;
         let start = tokio::time::Instant::now();
         let stopping = tokio::spawn({
@@ -100,7 +100,7 @@ async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_
         settle().await;
         assert!(!stopping.is_finished(), "one batch fits, two are still to be sent");
         let mut read = Vec::new();
-        while let Some(message) = way.read().filter(|_| reads) {
+        while let Some(message) = connection.read().filter(|_| reads) {
             read.push(message);
             settle().await;
         }
@@ -139,21 +139,22 @@ async fn a_client_that_returns_to_a_restarted_server_after_its_sessions_ended_is
 
 #[tokio::test]
 async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
-    let (shared, way, other) = (shared(10, Limits::default(), None), ScriptedWay::default(), ScriptedWay::default());
+    let (shared, connection, other) =
+        (shared(10, Limits::default(), None), ScriptedConnection::default(), ScriptedConnection::default());
     other.hello();
     if let Some(Asked::Hello(hello)) = &mut other.script().messages[0].body {
         hello.session = vec![9; 16];
     }
     Arc::clone(&shared).welcome(Box::new(other.clone())).await;
-    connect(&shared, &way).await;
-    way.script().panics = true;
-    let waker = way.script().waker.take();
+    connect(&shared, &connection).await;
+    connection.script().panics = true;
+    let waker = connection.script().waker.take();
     waker.unwrap().wake();
     settle().await;
     assert_eq!(shared.sessions().len(), 1, "the other one");
-    let way = ScriptedWay::default();
-    connect(&shared, &way).await;
-    let Some(Body::Hello(hello)) = way.read().unwrap().body else { panic!("no hello") };
+    let connection = ScriptedConnection::default();
+    connect(&shared, &connection).await;
+    let Some(Body::Hello(hello)) = connection.read().unwrap().body else { panic!("no hello") };
     assert!(!hello.resumed, "another session");
     other.ask(1, 1);
     settle().await;
@@ -164,15 +165,15 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
 async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays_known() {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
-    let (way, _) = connect_as(&shared, 3).await;
+    let (connection, _) = connect_as(&shared, 3).await;
     let sent = |number| Sent { sender: [3; 16], number };
     let change = |limiter| reverie_core::table::Change { limiter: Some(limiter), ..Default::default() };
     assert!(table.insert_sent(row(&shared.tables, 10), sent(1), Keys::new()).unwrap().is_done());
     table.configure(change(Limiter::new(1.0, 1, 0.0, 1.0).unwrap())).unwrap();
     let waits = table.insert_sent(row(&shared.tables, 10), sent(2), Keys::new()).unwrap();
     assert!(!waits.is_done());
-    way.script().panics = true;
-    way.ask(1, 1);
+    connection.script().panics = true;
+    connection.ask(1, 1);
     settle().await;
     assert_eq!(table.info().pending_inserts, 0, "it was taken out of the queue");
     table.configure(change(Limiter::min_size(1).unwrap())).unwrap();
@@ -185,68 +186,68 @@ async fn a_way_that_brings_no_token_is_asked_to_prove_that_it_knows_it_and_is_sh
     for (token, prover, admitted) in
         [("wrong", Prover::Client, false), ("secret", Prover::Server, false), ("secret", Prover::Client, true)]
     {
-        let way = ScriptedWay::default();
-        way.hello();
-        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(way.clone())));
+        let connection = ScriptedConnection::default();
+        connection.hello();
+        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection.clone())));
         settle().await;
-        let Some(Body::Challenge(challenge)) = way.read().unwrap().body else { panic!("no challenge") };
+        let Some(Body::Challenge(challenge)) = connection.read().unwrap().body else { panic!("no challenge") };
         let server_nonce = challenge.nonce.as_slice().try_into().unwrap();
         let exchange = Exchange { session: &[3; 16], client_nonce: &[5; NONCE_BYTES], server_nonce };
         assert!(Token::new("secret").is_proven(Prover::Server, &exchange, &challenge.proof));
-        way.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
+        connection.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
         welcome.await.unwrap();
         settle().await;
-        let first = way.read().unwrap().body;
+        let first = connection.read().unwrap().body;
         assert_eq!(matches!(first, Some(Body::Hello(_))), admitted, "{token}: {first:?}");
-        assert_eq!(way.script().closed, !admitted);
+        assert_eq!(connection.script().closed, !admitted);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_answers_a_challenge_with_anything_else_is_refused() {
     let shared = shared(10, Limits::default(), Some("secret"));
-    let way = ScriptedWay::default();
-    way.hello();
-    way.ask(1, 1);
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
-    assert!(matches!(way.read().unwrap().body, Some(Body::Challenge(_))));
-    let Some(Body::Goodbye(goodbye)) = way.read().unwrap().body else { panic!("it is admitted") };
+    let connection = ScriptedConnection::default();
+    connection.hello();
+    connection.ask(1, 1);
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Challenge(_))));
+    let Some(Body::Goodbye(goodbye)) = connection.read().unwrap().body else { panic!("it is admitted") };
     assert!(matches!(goodbye.reason.unwrap().kind, Some(proto::error_detail::Kind::Unauthenticated(_))));
-    assert!(way.script().closed);
+    assert!(connection.script().closed);
 }
 
 #[tokio::test]
 async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_received_ones_do_not_count() {
     for receives in [true, false] {
-        let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
-        connect(&shared, &way).await;
+        let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
+        connect(&shared, &connection).await;
         for id in 1..=MOST_REMEMBERED as u64 + 1 {
             let mutate = proto::Mutate { table: "a".to_owned(), ..Default::default() };
             let body = Some(request::Body::Mutate(mutate));
-            way.say(Asked::Request(proto::Request { id, timeout: None, body }));
+            connection.say(Asked::Request(proto::Request { id, timeout: None, body }));
             let received = receives.then(|| proto::Received { below: id, ..Default::default() });
-            way.script().messages.back_mut().unwrap().received = received;
+            connection.script().messages.back_mut().unwrap().received = received;
         }
-        while !way.script().messages.is_empty() {
+        while !connection.script().messages.is_empty() {
             settle().await;
         }
         settle().await;
-        let last = way.script().queued.pop_back().unwrap().body;
+        let last = connection.script().queued.pop_back().unwrap().body;
         let is_ended =
             matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never acknowledged"));
-        assert_eq!((is_ended, way.script().closed), (!receives, !receives), "{last:?}");
+        assert_eq!((is_ended, connection.script().closed), (!receives, !receives), "{last:?}");
     }
 }
 
 #[tokio::test]
 async fn a_stop_takes_what_has_arrived_and_not_all_that_a_client_goes_on_sending() {
     let shared = shared(8, Limits::default(), None);
-    let way = ScriptedWay::default();
-    connect(&shared, &way).await;
+    let connection = ScriptedConnection::default();
+    connect(&shared, &connection).await;
     // There is one thread: all of it has arrived when the session is notified of the stop.
-    (1..=300).for_each(|id| way.ask(id, 1));
+    (1..=300).for_each(|id| connection.ask(id, 1));
     shared.stop(Duration::from_secs(200)).await;
-    let script = way.script();
+    let script = connection.script();
     let is_batch = |message: &&ServerMessage| matches!(message.body, Some(Body::Batch(_)));
     let batches = script.queued.iter().filter(is_batch).count();
     assert!((256..300).contains(&batches), "{batches} of 300 were answered");

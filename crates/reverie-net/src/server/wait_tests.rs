@@ -1,7 +1,7 @@
 //! A waiting insert uses no processor time unless it waits for a time limit.
 
 use super::samples::{Patience, wait};
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::sample::SampleRequest;
@@ -61,7 +61,7 @@ fn item(tables: &Arc<Tables>, bytes: usize) -> Inserts {
     let spec = ColumnSpec { path: String::new(), dtype: DType::UInt8, shape: vec![bytes] };
     let schema = Arc::new(Schema { columns: vec![spec], structure: Structure::Leaf });
     let mut writer = RowWriter::new(sink, Compression::None, false);
-    let cells = [Cells { itemsize: 1, bytes: &vec![0; bytes] }];
+    let cells = [ColumnCells { itemsize: 1, bytes: &vec![0; bytes] }];
     let item = writer.append(&schema, &cells, 1).unwrap().remove(0);
     std::iter::once((item, Priority::Value(1.0))).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::clients::ClientFigures;
 use super::session::{Named, Session};
-use super::shared::{OpenSession, SessionId, Shared};
+use super::shared::{OpenSession, ServerState, SessionId};
 use crate::admission::Newcomer;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
@@ -10,7 +10,7 @@ use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
 use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,51 +20,55 @@ use tokio::sync::mpsc::error::TrySendError;
 /// How long a new connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Shared {
+impl ServerState {
     /// Reads a connection's hello and passes the connection to its session.
     /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
     /// the session has the connection.
-    pub async fn welcome(self: Arc<Self>, mut way: Box<dyn Way>) {
-        let newcomer = way.newcomer();
+    pub async fn welcome(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
+        let newcomer = connection.newcomer();
         let greeted = tokio::select! {
-            greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *way)) => greeted,
-            () = self.stopping() => Ok(Err(End::from(Error::Unavailable("the server stops".to_owned())))),
-            why = is_over(newcomer.as_deref()) => Ok(Err(End::from(Error::Unavailable(why.to_owned())))),
+            greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *connection)) => greeted,
+            () = self.stopping() => Ok(Err(NoSession::from(Error::Unavailable("the server stops".to_owned())))),
+            why = is_over(newcomer.as_deref()) => Ok(Err(NoSession::from(Error::Unavailable(why.to_owned())))),
         };
         let refused = match greeted {
-            Ok(Ok(id)) => match self.attach(id, way) {
+            Ok(Ok(id)) => match self.attach(id, connection) {
                 Ok(()) => return,
                 Err((error, back)) => {
-                    way = back;
+                    connection = back;
                     convert::error::encode(&error)
                 }
             },
-            Ok(Err(End::Lost)) => return way.close(),
-            Ok(Err(End::Refused(refused))) => refused,
+            Ok(Err(NoSession::Lost)) => return connection.close(),
+            Ok(Err(NoSession::Refused(refused))) => refused,
             Err(_) => {
                 convert::error::encode(&Error::Protocol(format!("no hello arrived within {} s", PATIENCE.as_secs())))
             }
         };
-        self.refuse(way, refused);
+        self.refuse(connection, refused);
     }
 
     /// Passes a connection to its session, which is created if it does not exist.
     /// `Unavailable`: too many sessions, or the server stops.
-    fn attach(self: &Arc<Self>, id: SessionId, way: Box<dyn Way>) -> Result<(), (Error, Box<dyn Way>)> {
+    fn attach(
+        self: &Arc<Self>,
+        id: SessionId,
+        connection: Box<dyn ServerConnection>,
+    ) -> Result<(), (Error, Box<dyn ServerConnection>)> {
         let mut sessions = self.sessions();
-        let mut way = way;
+        let mut connection = connection;
         if let Some(known) = sessions.get(&id) {
-            match known.ways.try_send(way) {
+            match known.ways.try_send(connection) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) => {
                     return Err((Error::Unavailable("the session reconnects too often".to_owned()), back));
                 }
                 // The session ended just now.
-                Err(TrySendError::Closed(back)) => way = back,
+                Err(TrySendError::Closed(back)) => connection = back,
             }
         }
         if self.stops() {
-            return Err((Error::Unavailable("the server stops".to_owned()), way));
+            return Err((Error::Unavailable("the server stops".to_owned()), connection));
         }
         // Twice the connections of both transports: as many again may be remembered.
         let most = self.limits.max_connections.saturating_mul(4);
@@ -73,7 +77,7 @@ impl Shared {
                 "the server is full: it has {most} sessions, including those of clients that may reconnect; start it \
                  with a larger max_connections= (reverie serve --max-connections)"
             );
-            return Err((Error::Unavailable(why), way));
+            return Err((Error::Unavailable(why), connection));
         }
         let (sender, ways) = mpsc::channel(4);
         let figures = Arc::new(ClientFigures::new());
@@ -83,59 +87,64 @@ impl Shared {
         drop(sessions);
         let leases = self.tables.claim_leases(&id);
         let forgot = self.tables.forgotten().has(&id);
-        tokio::spawn(Session::new(self, Some(named), forgot, arrivals, leases).run(Some(way)));
+        tokio::spawn(Session::new(self, Some(named), forgot, arrivals, leases).run(Some(connection)));
         Ok(())
     }
 
     /// Serves a connection of one message, without a hello and without a name.
-    pub fn call(self: &Arc<Self>, way: Box<dyn Way>) {
-        tokio::spawn(Session::new(self, None, false, Vec::new(), Vec::new()).run(Some(way)));
+    pub fn call(self: &Arc<Self>, connection: Box<dyn ServerConnection>) {
+        tokio::spawn(Session::new(self, None, false, Vec::new(), Vec::new()).run(Some(connection)));
     }
 
     /// The connection's session. The connection has a place when this returns.
-    async fn greet(&self, way: &mut dyn Way) -> Result<SessionId, End> {
-        let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(way).await?.body else {
+    async fn greet(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, NoSession> {
+        let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(End::Refused(Kind::Incompatible(reason).into()));
+            return Err(NoSession::Refused(Kind::Incompatible(reason).into()));
         }
         let len = session.len();
         let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));
         let session: SessionId = session.try_into().map_err(wrong)?;
-        if let (Some(token), false) = (&self.token, way.authenticated()) {
-            challenge(way, token, &session, &nonce).await?;
+        if let (Some(token), false) = (&self.token, connection.authenticated()) {
+            challenge(connection, token, &session, &nonce).await?;
         }
-        if let Some(newcomer) = way.newcomer() {
+        if let Some(newcomer) = connection.newcomer() {
             newcomer.is_let_in();
             newcomer.admit()?;
         }
-        way.admitted();
+        connection.admitted();
         Ok(session)
     }
 
-    fn refuse(&self, mut way: Box<dyn Way>, reason: ErrorDetail) {
+    fn refuse(&self, mut connection: Box<dyn ServerConnection>, reason: ErrorDetail) {
         if let Some(more) = self.refusals.allows() {
             let why = convert::error::decode(reason.clone());
-            tracing::warn!("{} was refused: {why}{more}", way.peer());
+            tracing::warn!("{} was refused: {why}{more}", connection.peer());
         }
         let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
-        way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
-        way.close();
+        connection.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
+        connection.close();
     }
 }
 
 /// Proves that this end knows the token, and asks the same of the other end. The token itself is never sent.
-async fn challenge(way: &mut dyn Way, token: &Token, session: &SessionId, theirs: &[u8]) -> Result<(), End> {
+async fn challenge(
+    connection: &mut dyn ServerConnection,
+    token: &Token,
+    session: &SessionId,
+    theirs: &[u8],
+) -> Result<(), NoSession> {
     let wrong = |_| Error::Protocol(format!("a nonce has {} bytes; it must have {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
     let server_nonce = token::nonce()?;
     let exchange = Exchange { session, client_nonce, server_nonce: &server_nonce };
     let proof = token.proof(Prover::Server, &exchange);
     let challenge = proto::Challenge { nonce: server_nonce.to_vec(), proof };
-    way.send(ServerMessage { body: Some(Body::Challenge(challenge)) });
-    let Some(Asked::Proof(proto::Proof { proof })) = receive(way).await?.body else {
+    connection.send(ServerMessage { body: Some(Body::Challenge(challenge)) });
+    let Some(Asked::Proof(proto::Proof { proof })) = receive(connection).await?.body else {
         return Err(Error::Unauthenticated(token::wrong(false)).into());
     };
     match token.is_proven(Prover::Client, &exchange, &proof) {
@@ -144,10 +153,10 @@ async fn challenge(way: &mut dyn Way, token: &Token, session: &SessionId, theirs
     }
 }
 
-async fn receive(way: &mut dyn Way) -> Result<ClientMessage, End> {
-    match std::future::poll_fn(|context| way.poll_receive(context)).await {
+async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, NoSession> {
+    match std::future::poll_fn(|context| connection.poll_receive(context)).await {
         Some(message) => Ok(message?),
-        None => Err(End::Lost),
+        None => Err(NoSession::Lost),
     }
 }
 
@@ -160,12 +169,12 @@ async fn is_over(newcomer: Option<&Newcomer>) -> &'static str {
 }
 
 /// The reason why a connection gets no session.
-enum End {
+enum NoSession {
     Lost,
     Refused(ErrorDetail),
 }
 
-impl From<Error> for End {
+impl From<Error> for NoSession {
     fn from(error: Error) -> Self {
         Self::Refused(convert::error::encode(&error))
     }

@@ -1,14 +1,14 @@
 //! Batches of several servers ahead of their reader, made by a task.
 
-use super::calls::End;
-use super::draws::{Draws, Outcome};
-use super::group::Group;
-use super::join::{Reading, joined};
+use super::calls::RequestEnd;
+use super::draws::{Draws, DrawsOutcome};
+use super::group::ShardedState;
+use super::join::{ShardedReadOptions, joined};
 use super::members::Members;
 use crate::trace::TraceContext;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Description, Drawn, Gathered, Memory, SampleRequest, Schedule};
+use reverie_core::sample::{ArrayMemory, Description, Drawn, Gathered, SampleRequest, Schedule};
 use reverie_core::table::Withdrawal;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
@@ -24,13 +24,13 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
 pub(super) struct Ahead {
-    queue: Arc<Queue>,
+    queue: Arc<AheadQueue>,
     withdrawal: Withdrawal,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct AheadQueue {
     /// Held for a push or a pop.
     state: Mutex<AheadState>,
     changed: Condvar,
@@ -51,7 +51,7 @@ struct AheadState {
     has_ended: bool,
 }
 
-impl Queue {
+impl AheadQueue {
     fn state(&self) -> MutexGuard<'_, AheadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,12 +64,12 @@ impl Queue {
 }
 
 /// Marks the end however the task ends: by a panic or an abort, the outcome is an error.
-struct Ending {
-    queue: Arc<Queue>,
+struct EndMarker {
+    queue: Arc<AheadQueue>,
     outcome: Result<()>,
 }
 
-impl Drop for Ending {
+impl Drop for EndMarker {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
         let mut state = self.queue.state();
@@ -83,23 +83,23 @@ impl Drop for Ending {
 
 /// The data of the task.
 struct Work {
-    group: Arc<Group>,
-    queue: Arc<Queue>,
+    group: Arc<ShardedState>,
+    queue: Arc<AheadQueue>,
     schedule: Schedule,
-    reading: Reading,
-    end: End,
+    reading: ShardedReadOptions,
+    end: RequestEnd,
 }
 
 impl Ahead {
-    pub(super) fn new(group: &Arc<Group>, schedule: Schedule, reading: Reading) -> Self {
-        let (queue, withdrawal) = (Arc::<Queue>::default(), Withdrawal::default());
+    pub(super) fn new(group: &Arc<ShardedState>, schedule: Schedule, reading: ShardedReadOptions) -> Self {
+        let (queue, withdrawal) = (Arc::<AheadQueue>::default(), Withdrawal::default());
         queue.state().trace = TraceContext::current();
-        let end = End::new(&group.runtime, None, &withdrawal);
+        let end = RequestEnd::new(&group.runtime, None, &withdrawal);
         let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
             let defect = "the task that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             let mut ending =
-                Ending { queue: Arc::clone(&work.queue), outcome: Err(Error::Unavailable(defect.to_owned())) };
+                EndMarker { queue: Arc::clone(&work.queue), outcome: Err(Error::Unavailable(defect.to_owned())) };
             ending.outcome = work.group.members.unless_closed(work.until_closed()).await;
         });
         Self { queue, withdrawal, task }
@@ -157,7 +157,7 @@ impl Work {
             let Schedule { without_replacement, windows, .. } = self.schedule;
             let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
             let draws = Draws { table: &table, request, reading: &self.reading, end: &self.end };
-            let Outcome { made, error } = draws.parts().await?;
+            let DrawsOutcome { made, error } = draws.parts().await?;
             all.extend(made);
             if let Some(error) = error {
                 return Err(error);
@@ -190,10 +190,10 @@ impl Work {
 }
 
 /// Gathers items of this process.
-fn gathered(drawn: Drawn, reading: &Reading) -> Result<Drawn> {
+fn gathered(drawn: Drawn, reading: &ShardedReadOptions) -> Result<Drawn> {
     let Drawn::Items(mut draws) = drawn else { return Ok(drawn) };
     let plan = Planner::new(&reading.options()).plan_draws(&draws)?;
-    let mut arrays: Vec<Box<dyn Memory>> = Vec::with_capacity(plan.outputs.len());
+    let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
         let needed = output.bytes();
         arrays.push((reading.allocate)(needed).ok_or(Error::OutOfMemory { needed: needed as u64 })?);

@@ -15,22 +15,22 @@ use tokio::time::Instant;
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Requests to servers.
-pub(super) type Asked<T> = Vec<(usize, Arc<dyn Replay>, Ticket<T>)>;
+pub(super) type ShardTickets<T> = Vec<(usize, Arc<dyn Replay>, Ticket<T>)>;
 
 /// The outcome of each server that was asked.
 pub(super) type ShardOutcomes<T> = Vec<(usize, Result<T>)>;
 
 /// The end of a request: its deadline, or its withdrawal.
 #[derive(Clone)]
-pub(super) struct End {
+pub(super) struct RequestEnd {
     runtime: Handle,
     deadline: Option<Instant>,
     withdrawal: Withdrawal,
-    /// The request changes tables: see [`End::of_change`].
+    /// The request changes tables: see [`RequestEnd::of_change`].
     is_change: bool,
 }
 
-impl End {
+impl RequestEnd {
     pub(super) fn new(runtime: &Handle, timeout: Option<Duration>, withdrawal: &Withdrawal) -> Self {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         Self { runtime: runtime.clone(), deadline, withdrawal: withdrawal.clone(), is_change: false }
@@ -101,7 +101,7 @@ impl End {
     /// Waits for the responses of all servers. One that does not arrive in time is a `Deadline` error.
     ///
     /// One after the other, as all were asked before: the caller is not woken for a response while it needs another.
-    pub(super) async fn all<T: Unpin + Default>(&self, asked: Asked<T>) -> ShardOutcomes<T> {
+    pub(super) async fn all<T: Unpin + Default>(&self, asked: ShardTickets<T>) -> ShardOutcomes<T> {
         let since = Instant::now();
         let until = self.answer().and_then(|timeout| since.checked_add(timeout));
         let mut outcomes = Vec::with_capacity(asked.len());

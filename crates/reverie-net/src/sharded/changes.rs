@@ -1,7 +1,7 @@
 //! Changes of items and limits at several servers.
 
-use super::calls::End;
-use super::group::{Group, refuse_rationed};
+use super::calls::RequestEnd;
+use super::group::{ShardedState, refuse_rationed};
 use super::members::consumes;
 use super::merge::{chosen, part};
 use super::table::Table;
@@ -33,7 +33,12 @@ impl Mutation {
     }
 
     /// Changes the items at the servers of their keys.
-    pub(super) async fn make(&self, group: &Group, table: &Table, end: &End) -> Result<(Updated, Updated)> {
+    pub(super) async fn make(
+        &self,
+        group: &ShardedState,
+        table: &Table,
+        end: &RequestEnd,
+    ) -> Result<(Updated, Updated)> {
         let Self { keys, priorities, deletes, .. } = self;
         refuse_unequal(&table.name, keys, priorities, self.if_version.as_deref())?;
         refuse_priorities(group, &table.name, priorities)?;
@@ -71,9 +76,9 @@ impl Mutation {
 
 /// Deletes items for which the conditions hold, of those with `keys`, or of all.
 pub(super) async fn delete_where(
-    group: &Group,
+    group: &ShardedState,
     table: &Table,
-    end: &End,
+    end: &RequestEnd,
     keys: Option<&[i64]>,
     conditions: &[Condition],
 ) -> Result<Updated> {
@@ -111,7 +116,7 @@ fn refuse_unequal(table: &str, keys: &[i64], priorities: &[f64], if_version: Opt
 }
 
 /// Refuses priorities that a server would refuse, before any server has applied some.
-fn refuse_priorities(group: &Group, table: &str, priorities: &[f64]) -> Result<()> {
+fn refuse_priorities(group: &ShardedState, table: &str, priorities: &[f64]) -> Result<()> {
     let Some(shard) = group.members.present().first().copied() else { return Ok(()) };
     let replay = group.members.replay(shard);
     let check = |priority| replay.check_priority(table, Priority::Value(priority));
@@ -123,7 +128,12 @@ fn refuse_priorities(group: &Group, table: &str, priorities: &[f64]) -> Result<(
 }
 
 /// Splits `max_size` over the servers, and replaces the limits over all of them.
-pub(super) async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End, change: Change) -> Result<()> {
+pub(super) async fn configure(
+    group: &Arc<ShardedState>,
+    table: &Arc<Table>,
+    end: &RequestEnd,
+    change: Change,
+) -> Result<()> {
     let Change { max_size, limiter, max_times_sampled } = change;
     let refuse = |reason: String| Err(Error::InvalidArgument(reason));
     let (name, count) = (&table.name, group.members.len());
@@ -170,9 +180,9 @@ pub(super) async fn configure(group: &Arc<Group>, table: &Arc<Table>, end: &End,
 
 /// Refuses limits of a table that can never hold as many items as draws wait for.
 async fn refuse_unsampled(
-    group: &Arc<Group>,
+    group: &Arc<ShardedState>,
     table: &Arc<Table>,
-    end: &End,
+    end: &RequestEnd,
     max_size: Option<u64>,
     limiter: Option<&Limiter>,
 ) -> Result<()> {

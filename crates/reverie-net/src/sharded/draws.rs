@@ -1,7 +1,7 @@
 //! Draws from one table of all servers, in rounds: each makes the draws that the limits allow now.
 
-use super::calls::End;
-use super::join::{Part, Reading, joined, probabilities};
+use super::calls::RequestEnd;
+use super::join::{Part, ShardedReadOptions, joined, probabilities};
 use super::model::{KeptDraws, Split};
 use super::round::{Ask, Round, asks, fail, plain};
 use super::table::Table;
@@ -21,19 +21,19 @@ const MOST_OUTDATED: usize = 16;
 pub(super) struct Draws<'a> {
     pub(super) table: &'a Table,
     pub(super) request: SampleRequest,
-    pub(super) reading: &'a Reading,
-    pub(super) end: &'a End,
+    pub(super) reading: &'a ShardedReadOptions,
+    pub(super) end: &'a RequestEnd,
 }
 
 /// The draws of a request, and the reason why there are not all of them.
-pub(super) struct Outcome {
+pub(super) struct DrawsOutcome {
     pub(super) made: Vec<Part>,
     pub(super) error: Option<Error>,
 }
 
 /// How draws are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum DrawMethod {
     /// By the masses that the servers report first.
     Asks,
     /// By the known masses, if they can be corrected afterwards.
@@ -65,7 +65,7 @@ impl Progress {
 impl Draws<'_> {
     /// One batch. At the end, `Sampled` has the draws made by then, and the reason as an error.
     pub(super) async fn batch(&self) -> Result<Sampled> {
-        let Outcome { made, error } = self.parts().await?;
+        let DrawsOutcome { made, error } = self.parts().await?;
         let batches = match made.is_empty() {
             true => Vec::new(),
             false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
@@ -75,14 +75,14 @@ impl Draws<'_> {
 
     /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
     pub(super) async fn runs(&self) -> Result<Sampled> {
-        let Outcome { made, error } = self.rounds(1, self.request.num_samples, Way::Runs).await?;
+        let DrawsOutcome { made, error } = self.rounds(1, self.request.num_samples, DrawMethod::Runs).await?;
         let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
         let batches = made.into_iter().map(run).collect::<Result<_>>()?;
         Ok(Sampled { batches, error })
     }
 
     /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
-    pub(super) async fn parts(&self) -> Result<Outcome> {
+    pub(super) async fn parts(&self) -> Result<DrawsOutcome> {
         let SampleRequest { num_samples, without_replacement, windows, .. } = self.request;
         if without_replacement && self.reading.ragged == Ragged::Values {
             let reason = "ragged=\"values\" has no row for each draw, of which draws without replacement over several \
@@ -90,8 +90,8 @@ impl Draws<'_> {
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
         let plain = self.reading.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
-        let way = if plain && self.table.kind.discards { Way::Guesses } else { Way::Asks };
-        let mut outcome = self.rounds(num_samples, num_samples, way).await?;
+        let method = if plain && self.table.kind.discards { DrawMethod::Guesses } else { DrawMethod::Asks };
+        let mut outcome = self.rounds(num_samples, num_samples, method).await?;
         if let (Some(Error::Deadline(why)), true) = (&mut outcome.error, without_replacement) {
             let size = self.table.model().size();
             if size < num_samples as u64 {
@@ -102,7 +102,7 @@ impl Draws<'_> {
     }
 
     /// Makes `least` to `most` draws, in as many rounds as it takes.
-    async fn rounds(&self, least: usize, most: usize, way: Way) -> Result<Outcome> {
+    async fn rounds(&self, least: usize, most: usize, method: DrawMethod) -> Result<DrawsOutcome> {
         let (table, since, mut queued) = (self.table, Instant::now(), None);
         let mut progress = Progress { made: Vec::new(), done: 0, short: 0, outdated: 0, repeats: false };
         while progress.done < least {
@@ -111,14 +111,17 @@ impl Draws<'_> {
             let mut wake = pin!(table.next_wake());
             wake.as_mut().enable();
             let before = progress.done;
-            match self.round(most - progress.done, way, &mut progress).await {
+            match self.round(most - progress.done, method, &mut progress).await {
                 // A server does not answer, and is not lost: the draws of the others are kept.
                 Err(error @ Error::Deadline(_)) => {
-                    return Ok(Outcome { made: progress.made, error: (!self.end.is_withdrawn()).then_some(error) });
+                    return Ok(DrawsOutcome {
+                        made: progress.made,
+                        error: (!self.end.is_withdrawn()).then_some(error),
+                    });
                 }
                 // Also of a request that was withdrawn: a kill may undo its draws.
                 Err(error @ Error::NotCommitted { .. }) => {
-                    return Ok(Outcome { made: progress.made, error: Some(error) });
+                    return Ok(DrawsOutcome { made: progress.made, error: Some(error) });
                 }
                 Err(error) => return Err(error),
                 Ok(()) => {}
@@ -129,22 +132,22 @@ impl Draws<'_> {
             }
             if is_over {
                 let error = (!self.end.is_withdrawn()).then(|| Error::Deadline(table.why()));
-                return Ok(Outcome { made: progress.made, error });
+                return Ok(DrawsOutcome { made: progress.made, error });
             }
             let queued = queued.get_or_insert_with(|| table.waits(since, most as u64));
             queued.has(progress.done as u64);
             table.wait_for_change(self.end, wake.as_mut()).await?;
         }
-        Ok(Outcome { made: progress.made, error: None })
+        Ok(DrawsOutcome { made: progress.made, error: None })
     }
 
     /// Makes the draws that the limits allow now.
-    async fn round(&self, count: usize, way: Way, progress: &mut Progress) -> Result<()> {
+    async fn round(&self, count: usize, method: DrawMethod, progress: &mut Progress) -> Result<()> {
         let table = self.table;
         let _turn = table.turn(self.end).await?;
         let before = progress.done;
         progress.repeats = false;
-        if way == Way::Guesses && table.is_fresh() {
+        if method == DrawMethod::Guesses && table.is_fresh() {
             self.guess(count, progress).await?;
         }
         if progress.done == before {
@@ -153,7 +156,7 @@ impl Draws<'_> {
             let allowed = table.model().allowed(count as u64) as usize;
             if allowed > 0 {
                 match self.request.without_replacement {
-                    _ if way == Way::Runs => self.draw_runs(allowed, progress).await?,
+                    _ if method == DrawMethod::Runs => self.draw_runs(allowed, progress).await?,
                     true if allowed == count => self.distinct(count, progress).await?,
                     true => {}
                     false => self.draw(allowed, progress).await?,

@@ -1,9 +1,9 @@
 //! The client of several servers: its parts, and the choice of a server for inserts.
 
-use super::calls::End;
+use super::calls::RequestEnd;
 use super::members::{Members, Watcher};
 use super::model::Model;
-use super::table::{Kind, Table};
+use super::table::{Table, TableKind};
 use crate::client::runtime;
 use reverie_core::replay::Replay;
 use reverie_core::sample::Allocate;
@@ -31,7 +31,7 @@ pub struct Shard {
 
 /// The options of a client of several servers.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ShardedOptions {
     /// The limits over all servers. Without them, draws wait for the first item, and inserts for nothing.
     pub limiter: Option<Limiter>,
     /// `(i, n)`: this is client `i` of `n` that sample under these limits. Client 0 grants the inserts.
@@ -47,12 +47,12 @@ pub struct Options {
 /// A server is drawn from with the probability of its mass, and draws one of its items; the product of both
 /// probabilities is the draw's. A server that cannot be reached is left out, with a warning, until it answers again.
 /// Every server has its own number in its keys, and its tables have rationed limiters, or none.
-pub struct Sharded(pub(super) Arc<Group>);
+pub struct Sharded(pub(super) Arc<ShardedState>);
 
 /// The shared state of a [`Sharded`].
-pub(super) struct Group {
+pub(super) struct ShardedState {
     pub(super) members: Arc<Members>,
-    pub(super) options: Options,
+    pub(super) options: ShardedOptions,
     pub(super) runtime: Handle,
     connected: OnceCell<()>,
     /// The tables in use. Held for a look.
@@ -63,12 +63,12 @@ pub(super) struct Group {
 
 impl Sharded {
     /// Checks the options. It connects at the first request.
-    pub fn new(shards: Vec<Shard>, options: Options) -> Result<Arc<Self>> {
+    pub fn new(shards: Vec<Shard>, options: ShardedOptions) -> Result<Arc<Self>> {
         Self::on(shards, options, &runtime::handle()?)
     }
 
     /// As [`Sharded::new`], with another runtime: for simulations.
-    pub fn on(shards: Vec<Shard>, options: Options, runtime: &Handle) -> Result<Arc<Self>> {
+    pub fn on(shards: Vec<Shard>, options: ShardedOptions, runtime: &Handle) -> Result<Arc<Self>> {
         if shards.is_empty() || shards.len() > MAX_SHARDS {
             let reason = format!("shards must be 1 to {MAX_SHARDS}, got {}", shards.len());
             return Err(Error::InvalidArgument(reason));
@@ -77,7 +77,7 @@ impl Sharded {
             refuse_rationed(limiter)?;
         }
         let members = shards.into_iter().map(|Shard { replay, address }| (replay, address)).collect();
-        let group = Group {
+        let group = ShardedState {
             members: Arc::new(Members::new(members, runtime)),
             options,
             runtime: runtime.clone(),
@@ -130,13 +130,17 @@ impl Sharded {
     }
 
     /// A request that asks servers. It is driven by the caller that waits for its ticket, and ends with the client.
-    pub(super) fn run<T, F>(&self, timeout: Option<Duration>, work: impl FnOnce(Arc<Group>, End) -> F) -> Ticket<T>
+    pub(super) fn run<T, F>(
+        &self,
+        timeout: Option<Duration>,
+        work: impl FnOnce(Arc<ShardedState>, RequestEnd) -> F,
+    ) -> Ticket<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let (withdrawal, members) = (Withdrawal::default(), Arc::clone(&self.0.members));
-        let work = work(Arc::clone(&self.0), End::new(&self.0.runtime, timeout, &withdrawal));
+        let work = work(Arc::clone(&self.0), RequestEnd::new(&self.0.runtime, timeout, &withdrawal));
         Ticket::driven(async move { members.unless_closed(work).await }, withdrawal)
     }
 
@@ -145,7 +149,7 @@ impl Sharded {
         &self,
         table: &str,
         timeout: Option<Duration>,
-        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+        work: impl FnOnce(Arc<ShardedState>, Arc<Table>, RequestEnd) -> F + Send + 'static,
     ) -> Ticket<T>
     where
         T: Send + 'static,
@@ -164,14 +168,14 @@ impl Sharded {
     pub(super) fn unawaited<T, F>(
         &self,
         table: &str,
-        work: impl FnOnce(Arc<Group>, Arc<Table>, End) -> F + Send + 'static,
+        work: impl FnOnce(Arc<ShardedState>, Arc<Table>, RequestEnd) -> F + Send + 'static,
     ) -> Ticket<T>
     where
         T: Send + Unpin + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let (group, table, withdrawal) = (Arc::clone(&self.0), table.to_owned(), Withdrawal::default());
-        let end = End::new(&group.runtime, None, &withdrawal);
+        let end = RequestEnd::new(&group.runtime, None, &withdrawal);
         // Asks here, so that updates are in the order of their calls. It goes on when the client is closed.
         let mut driven = Ticket::driven(
             async move {
@@ -214,13 +218,13 @@ impl Drop for Sharded {
     }
 }
 
-impl Group {
+impl ShardedState {
     pub(super) fn open_tables(&self) -> MutexGuard<'_, HashMap<String, Arc<Table>>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks all servers for their tables, once.
-    pub(super) async fn connect(&self, end: &End) -> Result<()> {
+    pub(super) async fn connect(&self, end: &RequestEnd) -> Result<()> {
         self.members.refuse_closed()?;
         let connected = self.connected.get_or_try_init(|| self.connect_all(end));
         match end.within(end.answer(), connected).await {
@@ -229,7 +233,7 @@ impl Group {
         }
     }
 
-    async fn connect_all(&self, end: &End) -> Result<()> {
+    async fn connect_all(&self, end: &RequestEnd) -> Result<()> {
         let restarts: Vec<u64> = self.members.all().map(|(_, replay)| replay.restarts()).collect();
         let asked = self.members.all().map(|(shard, replay)| (shard, Arc::clone(replay), replay.info())).collect();
         let outcomes = end.all(asked).await;
@@ -265,13 +269,13 @@ impl Group {
     }
 
     /// The state of a table, made at its first use.
-    pub(super) async fn open(&self, name: &str, end: &End) -> Result<Arc<Table>> {
+    pub(super) async fn open(&self, name: &str, end: &RequestEnd) -> Result<Arc<Table>> {
         self.connect(end).await?;
         self.members.check_restarted(end, 0..self.members.len()).await;
         self.open_connected(name, end).await
     }
 
-    async fn open_connected(&self, name: &str, end: &End) -> Result<Arc<Table>> {
+    async fn open_connected(&self, name: &str, end: &RequestEnd) -> Result<Arc<Table>> {
         if let Some(table) = self.open_tables().get(name) {
             return Ok(Arc::clone(table));
         }
@@ -301,7 +305,7 @@ impl Group {
         let model = Model::new(self.members.len(), limiter.map_or_else(|| Limiter::min_size(1), Ok)?, seed);
         let model = if count > 1 { model.among_others() } else { model };
         let independent = matches!(options.sampler, SelectorOptions::Uniform | SelectorOptions::Prioritized { .. });
-        let kind = Kind {
+        let kind = TableKind {
             is_limited,
             grants: self.grants(options),
             is_remote: self.members.all().all(|(_, replay)| replay.round_trip().is_some()),
@@ -317,7 +321,7 @@ impl Group {
     }
 
     /// Grants inserts into a table to a server, if this client grants them.
-    async fn grant(&self, table: &str, shard: usize, rows: u64, end: &End) -> Result<()> {
+    async fn grant(&self, table: &str, shard: usize, rows: u64, end: &RequestEnd) -> Result<()> {
         // Otherwise a server that is silent would delay inserts into the others.
         if !self.grants(&self.members.table(table)?) {
             self.members.uses(table);

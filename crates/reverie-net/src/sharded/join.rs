@@ -1,22 +1,22 @@
 //! One batch of the draws of several servers.
 
 use crate::uninit::as_uninit;
-use reverie_core::batch::{Arrays, Head, Options, Output, Plan, Planner, Ragged, join as join_outputs, place};
+use reverie_core::batch::{Arrays, Head, Options, OutputArray, Plan, Planner, Ragged, join as join_outputs, place};
 use reverie_core::item::Key;
-use reverie_core::sample::{Allocate, Description, Drawn, Draws, Gathered, Memory};
+use reverie_core::sample::{Allocate, ArrayMemory, Description, Drawn, Draws, Gathered};
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// How batches are read; owns its paths.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct ShardedReadOptions {
     pub(super) columns: Option<Vec<String>>,
     pub(super) ragged: Ragged,
     pub(super) allocate: Allocate,
 }
 
-impl Reading {
+impl ShardedReadOptions {
     pub(super) fn new(reading: &Options<'_>, allocate: Allocate) -> Self {
         Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
     }
@@ -148,7 +148,7 @@ enum Piece {
     /// Gathered here, for a batch that arrays from a network are part of.
     Here { plan: Arc<Plan>, arrays: Vec<Vec<u8>>, one_step: bool },
     /// From a network, with the descriptions of the arrays of the used draws.
-    There { arrays: Box<Arrays>, outputs: Vec<Output> },
+    There { arrays: Box<Arrays>, outputs: Vec<OutputArray> },
 }
 
 impl Piece {
@@ -181,14 +181,14 @@ impl Piece {
         }
     }
 
-    fn outputs(&self) -> &[Output] {
+    fn outputs(&self) -> &[OutputArray] {
         match self {
             Self::Here { plan, .. } => &plan.outputs,
             Self::There { outputs, .. } => outputs,
         }
     }
 
-    fn head(&self, outputs: Vec<Output>) -> Head {
+    fn head(&self, outputs: Vec<OutputArray>) -> Head {
         let (structure, num_columns, timestep) = match self {
             Self::Here { plan, one_step, .. } => (&plan.structure, plan.num_columns, *one_step),
             Self::There { arrays, .. } => (&arrays.head.structure, arrays.head.num_columns, arrays.head.timestep),
@@ -200,7 +200,7 @@ impl Piece {
     fn write(
         &self,
         index: usize,
-        whole: &Output,
+        whole: &OutputArray,
         out: &mut [MaybeUninit<u8>],
         row: usize,
         scattered: Option<&[usize]>,
@@ -233,9 +233,9 @@ impl Piece {
 
 /// Copies the pieces into one batch, one after the other, or draw `n` to row `rows[n]`.
 fn copied(pieces: &[Piece], draws: Draws, rows: Option<&[usize]>, ragged: Ragged, allocate: Allocate) -> Result<Drawn> {
-    let of_pieces: Vec<&[Output]> = pieces.iter().map(Piece::outputs).collect();
+    let of_pieces: Vec<&[OutputArray]> = pieces.iter().map(Piece::outputs).collect();
     let outputs = join_outputs(&of_pieces, ragged)?;
-    let mut arrays: Vec<Box<dyn Memory>> = Vec::with_capacity(outputs.len());
+    let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(outputs.len());
     for (index, whole) in outputs.iter().enumerate() {
         let needed = whole.bytes();
         let mut memory = allocate(needed).ok_or(Error::OutOfMemory { needed: needed as u64 })?;

@@ -5,7 +5,7 @@ mod restarted;
 
 pub(super) use lost::LAST_LOOK;
 
-use super::calls::{Asked, End, ShardOutcomes};
+use super::calls::{RequestEnd, ShardOutcomes, ShardTickets};
 use futures_util::future::BoxFuture;
 use reverie_core::replay::{Info, Replay};
 use reverie_core::table::{TableOptions, Ticket};
@@ -296,7 +296,7 @@ impl Members {
     }
 
     /// Requests to all servers that can be reached.
-    pub(super) fn ask<T>(&self, ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>) -> Asked<T> {
+    pub(super) fn ask<T>(&self, ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>) -> ShardTickets<T> {
         let asked = self.present().into_iter().map(|shard| {
             let replay = self.replay(shard);
             (shard, Arc::clone(replay), ask(replay))
@@ -307,7 +307,7 @@ impl Members {
     /// The answers of all servers that can be reached; `Unavailable` if none can.
     pub(super) async fn each<T: Unpin + Default>(
         self: &Arc<Self>,
-        end: &End,
+        end: &RequestEnd,
         ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>,
     ) -> Result<Vec<(usize, T)>> {
         let answers = self.note(end.all(self.ask(ask)).await)?;
@@ -318,7 +318,7 @@ impl Members {
     /// The answers of all servers. `Unavailable`, with the reason, if a server cannot be reached or is lost meanwhile.
     pub(super) async fn every<T: Unpin + Default>(
         self: &Arc<Self>,
-        end: &End,
+        end: &RequestEnd,
         why: &str,
         ask: impl Fn(&Arc<dyn Replay>) -> Ticket<T>,
     ) -> Result<Vec<(usize, T)>> {

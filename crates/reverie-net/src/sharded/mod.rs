@@ -29,5 +29,5 @@ mod replay;
 mod round;
 mod table;
 
-pub use group::{Options, Shard, Sharded};
+pub use group::{Shard, Sharded, ShardedOptions};
 pub use model::{KeptDraws, Model, Split};

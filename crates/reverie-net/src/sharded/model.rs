@@ -29,13 +29,13 @@ pub use split::{KeptDraws, Split};
 pub struct Model {
     limiter: Limiter,
     random: Xoshiro256PlusPlus,
-    shards: Vec<Shard>,
+    shards: Vec<ModelShard>,
     /// Other clients draw under the same limiter.
     among_others: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Shard {
+struct ModelShard {
     /// Its last tally; `None` before the first.
     tally: Option<Tally>,
     /// False while it cannot be reached: its counters count, its items do not.
@@ -54,7 +54,7 @@ struct Shard {
     clocks: Clocks,
 }
 
-impl Shard {
+impl ModelShard {
     fn inserts(&self) -> u64 {
         let now = self.tally.map_or(0, |tally| tally.counters.inserts);
         self.past.inserts + now.saturating_sub(self.start.inserts)
@@ -75,7 +75,7 @@ impl Model {
     /// Shards without a tally yet. `seed` fixes which shards are drawn from.
     pub fn new(num_shards: usize, limiter: Limiter, seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { limiter, random, shards: vec![Shard::default(); num_shards], among_others: false }
+        Self { limiter, random, shards: vec![ModelShard::default(); num_shards], among_others: false }
     }
 
     /// The same, as one of several clients under this limiter, each with tallies of its own.
@@ -105,7 +105,7 @@ impl Model {
         let known = shard.tally.map(|tally| tally.incarnation);
         if known.is_some_and(|known| known != tally.incarnation) {
             if forgets {
-                *shard = Shard::default();
+                *shard = ModelShard::default();
             } else {
                 shard.past = Counters { inserts: shard.inserts(), samples: shard.samples(), deletes: 0 };
                 shard.start = tally.counters;
@@ -134,13 +134,13 @@ impl Model {
 
     /// Resets all counts, after all tables were reset; nothing is known of a shard until its next tally.
     pub fn reset(&mut self) {
-        self.shards.fill(Shard::default());
+        self.shards.fill(ModelShard::default());
     }
 
     /// The counters of all shards as those of one table, of the items that can be reached.
     pub fn counters(&self) -> Counters {
-        let inserts: u64 = self.shards.iter().map(Shard::inserts).sum();
-        let samples = self.shards.iter().map(Shard::samples).sum();
+        let inserts: u64 = self.shards.iter().map(ModelShard::inserts).sum();
+        let samples = self.shards.iter().map(ModelShard::samples).sum();
         Counters { inserts, samples, deletes: inserts.saturating_sub(self.size()) }
     }
 
@@ -230,7 +230,7 @@ impl Model {
         self.shards[shard].clocks.ahead()
     }
 
-    fn present(&self) -> impl Iterator<Item = (&Shard, &Tally)> {
+    fn present(&self) -> impl Iterator<Item = (&ModelShard, &Tally)> {
         self.shards.iter().filter_map(|shard| Some((shard, shard.here()?)))
     }
 }

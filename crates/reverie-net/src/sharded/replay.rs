@@ -1,11 +1,11 @@
 //! The operations of several servers as one replay.
 
 use super::ahead::{Ahead, Only};
-use super::calls::{End, is_lost};
+use super::calls::{RequestEnd, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
-use super::group::{Group, Sharded};
-use super::join::{Reading, figures_of, merged};
+use super::group::{Sharded, ShardedState};
+use super::join::{ShardedReadOptions, figures_of, merged};
 use super::merge::{chosen, infos, links, longest, one, queried, waits, whole};
 use super::table::Table;
 use reverie_core::append::Sink;
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Sharded {
-    fn reading(&self, reading: &Options<'_>) -> Reading {
-        Reading::new(reading, self.0.options.allocate)
+    fn reading(&self, reading: &Options<'_>) -> ShardedReadOptions {
+        ShardedReadOptions::new(reading, self.0.options.allocate)
     }
 
     /// The only server, if this client has no limits of its own: it then draws as a client of one server.
     ///
     /// `None` at the first use of a table, which is checked then.
     fn only(&self, table: &str) -> Option<&Arc<dyn Replay>> {
-        let Group { members, options, .. } = &*self.0;
+        let ShardedState { members, options, .. } = &*self.0;
         let is_open = members.refuse_closed().is_ok() && members.refuse_none().is_ok();
         let is_only = members.len() == 1 && options.limiter.is_none() && is_open;
         (is_only && self.0.open_tables().contains_key(table)).then(|| members.replay(0))
@@ -121,7 +121,7 @@ impl Replay for Sharded {
             let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
             return Ok(Box::new(Only::new(batches, &self.0.members)));
         }
-        let reading = Reading::new(reading, allocate);
+        let reading = ShardedReadOptions::new(reading, allocate);
         Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
     }
 
@@ -218,8 +218,9 @@ impl Replay for Sharded {
     /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
         let mutation = Mutation::new(updates, deletes, awaited);
-        let make =
-            async move |group: Arc<Group>, table: Arc<Table>, end: End| mutation.make(&group, &table, &end).await;
+        let make = async move |group: Arc<ShardedState>, table: Arc<Table>, end: RequestEnd| {
+            mutation.make(&group, &table, &end).await
+        };
         match awaited {
             true => self.at(table, None, make),
             false => self.unawaited(table, make),

@@ -1,7 +1,7 @@
 //! One round of draws: requests to servers at once, and their answers.
 
-use super::calls::End;
-use super::join::Reading;
+use super::calls::RequestEnd;
+use super::join::ShardedReadOptions;
 use super::table::Table;
 use reverie_core::sample::{Drawn, SampleRequest, Sampled};
 use reverie_core::{Error, Result};
@@ -25,7 +25,12 @@ pub(super) enum Ask {
 
 impl Round {
     /// Asks servers at once, and waits for all of them; takes in their tallies.
-    pub(super) async fn ask(table: &Table, end: &End, reading: &Reading, asks: Vec<(usize, Ask)>) -> Self {
+    pub(super) async fn ask(
+        table: &Table,
+        end: &RequestEnd,
+        reading: &ShardedReadOptions,
+        asks: Vec<(usize, Ask)>,
+    ) -> Self {
         let (asked_at, timeout) = (table.now(), end.answer());
         let (mut draws, mut tallies) = (Vec::new(), Vec::new());
         for (shard, ask) in asks {

@@ -1,6 +1,6 @@
 //! One table of all servers: the limits over all of them, their counts, and the requests that wait here.
 
-use super::calls::End;
+use super::calls::RequestEnd;
 use super::members::{LAST_LOOK, Members, Watcher};
 use super::model::Model;
 use futures_util::FutureExt;
@@ -24,7 +24,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The properties that decide how a table is drawn from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(super) struct TableKind {
     /// This client has the limits over all servers.
     pub(super) is_limited: bool,
     /// This client grants inserts to the servers.
@@ -37,7 +37,7 @@ pub(super) struct Kind {
 
 pub(super) struct Table {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: TableKind,
     members: Arc<Members>,
     /// Held for a decision.
     model: Mutex<Model>,
@@ -75,7 +75,7 @@ impl Watcher for Table {
 }
 
 impl Table {
-    pub(super) fn new(members: &Arc<Members>, name: String, model: Model, kind: Kind) -> Self {
+    pub(super) fn new(members: &Arc<Members>, name: String, model: Model, kind: TableKind) -> Self {
         Self {
             name,
             kind,
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Waits for the turn. Its holder waits only for responses, never for a limiter.
-    pub(super) async fn turn(&self, end: &End) -> Result<Turn<'_, ()>> {
+    pub(super) async fn turn(&self, end: &RequestEnd) -> Result<Turn<'_, ()>> {
         match end.within(end.answer(), self.turn.lock()).await {
             Some(turn) => Ok(turn),
             None => {
@@ -152,7 +152,7 @@ impl Table {
     }
 
     /// Asks all servers for the first time, or after all tables were reset.
-    pub(super) async fn begin(&self, end: &End) -> Result<()> {
+    pub(super) async fn begin(&self, end: &RequestEnd) -> Result<()> {
         let _turn = self.turn(end).await?;
         self.model().reset();
         self.forget();
@@ -161,13 +161,13 @@ impl Table {
     }
 
     /// Asks all servers, and grants inserts. `wants`: inserts about to come, one number for each server.
-    pub(super) async fn refresh(&self, end: &End, wants: &[u64]) -> Result<()> {
+    pub(super) async fn refresh(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
         let _turn = self.turn(end).await?;
         self.exchange(end, wants).await
     }
 
     /// The same, in a turn.
-    pub(super) async fn exchange(&self, end: &End, wants: &[u64]) -> Result<()> {
+    pub(super) async fn exchange(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
         let grants = match self.kind.grants {
             true => self.model().rations(wants),
             false => vec![None; self.members.len()],
@@ -176,7 +176,7 @@ impl Table {
     }
 
     /// Asks for the tallies of the servers that can be reached.
-    async fn ask(&self, end: &End, grants: &[Option<(u64, u64)>]) -> Result<()> {
+    async fn ask(&self, end: &RequestEnd, grants: &[Option<(u64, u64)>]) -> Result<()> {
         self.members.check_restarted(end, 0..self.members.len()).await;
         let asked = self.now();
         let tickets = self.members.present().into_iter().map(|shard| {
@@ -215,7 +215,7 @@ impl Table {
     /// Waits until a server has changed since its last tally, so that a draw might succeed, or until draws are woken.
     ///
     /// At most ten seconds, and not past the end. Never leaves a server's answer unread that means that it is lost.
-    pub(super) async fn wait_for_change(&self, end: &End, mut wake: Pin<&mut Notified<'_>>) -> Result<()> {
+    pub(super) async fn wait_for_change(&self, end: &RequestEnd, mut wake: Pin<&mut Notified<'_>>) -> Result<()> {
         let limit = end.left().map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT));
         let seen: Vec<_> = {
             let model = self.model();
@@ -248,11 +248,11 @@ impl Table {
     }
 
     /// Shows a draw among those that wait, until the result is dropped.
-    pub(super) fn waits(&self, since: Instant, wanted: u64) -> Queued<'_> {
+    pub(super) fn waits(&self, since: Instant, wanted: u64) -> QueuedDraw<'_> {
         let mut queue = self.queue();
         let number = queue.last().map_or(0, |(number, ..)| number + 1);
         queue.push((number, since, Waiting { since: Duration::ZERO, wanted, done: 0 }));
-        Queued { table: self, number }
+        QueuedDraw { table: self, number }
     }
 
     /// The draws that wait, in order of arrival.
@@ -323,12 +323,12 @@ impl Table {
 }
 
 /// A draw that waits, in the list of its table.
-pub(super) struct Queued<'a> {
+pub(super) struct QueuedDraw<'a> {
     table: &'a Table,
     number: u64,
 }
 
-impl Queued<'_> {
+impl QueuedDraw<'_> {
     /// Shows how many of its draws are made.
     pub(super) fn has(&self, done: u64) {
         if let Some((.., waiting)) = self.table.queue().iter_mut().find(|(number, ..)| *number == self.number) {
@@ -337,7 +337,7 @@ impl Queued<'_> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueuedDraw<'_> {
     fn drop(&mut self) {
         self.table.queue().retain(|(number, ..)| *number != self.number);
     }

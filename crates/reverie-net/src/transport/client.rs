@@ -39,18 +39,18 @@ pub trait Outlet: Send + 'static {
 /// The receiving half.
 pub trait Inlet: Send + 'static {
     /// The next message; `None` if the server has ended the connection. Cancel safe.
-    fn receive(&mut self) -> impl Future<Output = Result<Option<Arrived>>> + Send;
+    fn receive(&mut self) -> impl Future<Output = Result<Option<ArrivedMessage>>> + Send;
 }
 
 /// A message, and the memory that came with it.
-pub struct Arrived {
+pub struct ArrivedMessage {
     /// The message. The inlet has already handled its fields about slots.
     pub message: ServerMessage,
     /// The memory of a batch in a slot, at least as long as the batch says.
     pub block: Option<Block>,
 }
 
-impl From<ServerMessage> for Arrived {
+impl From<ServerMessage> for ArrivedMessage {
     fn from(message: ServerMessage) -> Self {
         Self { message, block: None }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The server's end of one connection. One session task owns it; no method blocks.
-pub trait Way: Send {
+pub trait ServerConnection: Send {
     /// "grpc" or "shared-memory".
     fn transport(&self) -> &'static str;
 
@@ -44,17 +44,17 @@ pub trait Way: Send {
     /// If it names a slot as fresh, the slot's descriptor is sent with it. Does nothing on a lost connection.
     fn send(&mut self, message: ServerMessage);
 
-    /// As [`Way::send`], for a message that may overtake queued batches and their parts, and belongs to none of them.
+    /// As [`ServerConnection::send`], for a message that may overtake queued batches and their parts, and belongs to none of them.
     fn send_ahead(&mut self, message: ServerMessage) {
         self.send(message);
     }
 
-    /// True if the bytes of a part may be in several places: [`Way::send_part`] takes them.
+    /// True if the bytes of a part may be in several places: [`ServerConnection::send_part`] takes them.
     fn takes_pieces(&self) -> bool {
         false
     }
 
-    /// As [`Way::send`], for a part of the batch `id` with these bytes, starting at `offset`.
+    /// As [`ServerConnection::send`], for a part of the batch `id` with these bytes, starting at `offset`.
     fn send_part(&mut self, id: u64, offset: u64, mut data: Pieces) {
         let data = data.copy_to_bytes(data.remaining());
         self.send(ServerMessage { body: Some(Body::Part(Part { id, offset, data })) });

@@ -385,8 +385,8 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
 
 #[test]
 fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
-    use reverie_net::endpoint::{Options, Tls, Transport};
-    let options = Options {
+    use reverie_net::endpoint::{ClientTls, EndpointOptions, Transport};
+    let options = EndpointOptions {
         address: String::new(),
         transport: Transport::Auto,
         token: None,
@@ -396,16 +396,16 @@ fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_gi
         max_kept_bytes: 0,
     };
     for address in ["", "host", "host:", ":8000", "host:0", "host:65536", "host:http", "a b:80"] {
-        let refused = Remote::new(Options { address: address.to_owned(), ..options.clone() });
+        let refused = Remote::new(EndpointOptions { address: address.to_owned(), ..options.clone() });
         let Err(Error::InvalidArgument(text)) = refused.map(drop) else { panic!("'{address}' was taken") };
         assert!(text.contains(&format!("'{address}'")), "{text}");
     }
-    let options = Options { address: "localhost:8000".to_owned(), ..options };
-    let refused = |options: Options| matches!(Remote::new(options), Err(Error::InvalidArgument(_)));
-    let tls = Some(Tls { ca: Some(b"no certificate".to_vec()), ..Tls::default() });
-    assert!(refused(Options { tls, ..options.clone() }));
-    assert!(refused(Options { token: Some("\n".to_owned()), ..options.clone() }));
-    assert!(refused(Options { patience: Duration::ZERO, ..options.clone() }));
+    let options = EndpointOptions { address: "localhost:8000".to_owned(), ..options };
+    let refused = |options: EndpointOptions| matches!(Remote::new(options), Err(Error::InvalidArgument(_)));
+    let tls = Some(ClientTls { ca: Some(b"no certificate".to_vec()), ..ClientTls::default() });
+    assert!(refused(EndpointOptions { tls, ..options.clone() }));
+    assert!(refused(EndpointOptions { token: Some("\n".to_owned()), ..options.clone() }));
+    assert!(refused(EndpointOptions { patience: Duration::ZERO, ..options.clone() }));
     assert!(!refused(options));
 }
 

@@ -1,9 +1,9 @@
 //! What the client is asked, and what the server says.
 
 use crate::fake::{Fake, Talk};
-use reverie_core::append::{Cells, RowWriter, Sink};
-use reverie_core::batch::Layout;
-use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
+use reverie_core::batch::BatchLayout;
+use reverie_core::batch::{OutputArray, Ragged, Role};
 use reverie_core::chunk::Compression;
 use reverie_core::sample::Sampled;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
@@ -45,8 +45,8 @@ pub async fn send_kind(
     (new_head, last, leased): (bool, bool, bool),
 ) {
     let output =
-        Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
-    let layout = Layout::new(n, std::slice::from_ref(&output)).unwrap();
+        OutputArray { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
+    let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
     let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
     talk.say(Body::Batch(proto::Batch {
         id,
@@ -75,7 +75,7 @@ pub fn assert_batch(sampled: &Sampled, n: usize) {
     let batch = batch.arrays().expect("arrays that arrived");
     assert_eq!((batch.num_draws, batch.smallest_probability), (n, Some(0.25)));
     assert_eq!((batch.head.num_columns, &batch.head.structure), (1, &Structure::Leaf));
-    assert_eq!(batch.layout, Layout::new(n, &batch.head.outputs).unwrap());
+    assert_eq!(batch.layout, BatchLayout::new(n, &batch.head.outputs).unwrap());
     assert_eq!(batch.block.len(), batch.layout.size_bytes);
 }
 
@@ -94,7 +94,7 @@ impl Rows {
     }
 
     pub fn inserts(&mut self) -> Inserts {
-        let cells = Cells { itemsize: 1, bytes: &[7; 1000] };
+        let cells = ColumnCells { itemsize: 1, bytes: &[7; 1000] };
         let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
         Inserts::from_iter([(item, Priority::Value(1.0))])
     }

@@ -1,7 +1,7 @@
 //! Messages that are none of ours are refused, with words of what is wrong in them.
 
 use reverie_core::Error;
-use reverie_core::batch::{Output, Role};
+use reverie_core::batch::{OutputArray, Role};
 use reverie_core::item::{Cells, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSpec, DType, Structure};
 use reverie_net::convert::{batch, error, item, structure};
@@ -117,7 +117,7 @@ fn the_head_of_a_batch_is_refused_whose_arrays_could_not_be_read() {
         (|head| head.num_columns = 3, "2 arrays cannot have 3 columns"),
         (|head| head.structure = None, "structure"),
     ];
-    let array = |role| Output { path: "a".to_owned(), dtype: DType::Int16, itemsize: 2, shape: vec![2], role };
+    let array = |role| OutputArray { path: "a".to_owned(), dtype: DType::Int16, itemsize: 2, shape: vec![2], role };
     let sound =
         || batch::encode_head(&[array(Role::Column), array(Role::Lengths(Some(0)))], &Structure::Leaf, 1, false);
     assert!(batch::decode_head(sound()).is_ok());

@@ -4,11 +4,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 use reverie_core::Error;
-use reverie_core::batch::Layout;
-use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::batch::BatchLayout;
+use reverie_core::batch::{OutputArray, Ragged, Role};
 use reverie_core::chunk::Compression;
-use reverie_core::item::{Cells, Key as ItemKey, Pattern, PatternColumn};
-use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
+use reverie_core::item::{Cells, Key, Pattern, PatternColumn};
+use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Signature, Structure, StructureKey};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Times};
@@ -17,8 +17,8 @@ use reverie_net::proto;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-fn keys() -> impl Strategy<Value = Key> {
-    prop_oneof![any::<i64>().prop_map(Key::Int), "[a-cé/]{0,3}".prop_map(Key::Str)]
+fn keys() -> impl Strategy<Value = StructureKey> {
+    prop_oneof![any::<i64>().prop_map(StructureKey::Int), "[a-cé/]{0,3}".prop_map(StructureKey::Str)]
 }
 
 fn structures() -> impl Strategy<Value = Structure> {
@@ -173,17 +173,16 @@ fn errors() -> impl Strategy<Value = Error> {
             .prop_map(|(what, needed, budget, hint)| { Error::ResourceExhausted { what, needed, budget, hint } }),
         any::<u64>().prop_map(|needed| Error::OutOfMemory { needed }),
         text().prop_map(|name| Error::Closed { name }),
-        (text(), any::<i64>()).prop_map(|(table, key)| Error::UnknownKey { table, key: ItemKey::from(key) }),
+        (text(), any::<i64>()).prop_map(|(table, key)| Error::UnknownKey { table, key: Key::from(key) }),
         text().prop_map(Error::Unavailable),
         text().prop_map(Error::Unauthenticated),
         text().prop_map(Error::Protocol),
         text().prop_map(Error::Deadline),
-        (vec(any::<i64>(), 0..3), text()).prop_map(|(keys, why)| {
-            Error::NotCommitted { keys: keys.into_iter().map(ItemKey::from).collect(), why }
-        }),
+        (vec(any::<i64>(), 0..3), text())
+            .prop_map(|(keys, why)| { Error::NotCommitted { keys: keys.into_iter().map(Key::from).collect(), why } }),
         (vec(any::<i64>(), 1..3), text()).prop_map(|(keys, reason)| {
             let error = Box::new(Error::InvalidArgument(reason));
-            Error::PartlyInserted { keys: keys.into_iter().map(ItemKey::from).collect(), error }
+            Error::PartlyInserted { keys: keys.into_iter().map(Key::from).collect(), error }
         }),
         text().prop_map(Error::Damaged),
         (text(), any::<u64>(), text()).prop_map(|(path, offset, what)| { Error::DamagedFile { path, what, offset } }),
@@ -191,11 +190,11 @@ fn errors() -> impl Strategy<Value = Error> {
     ]
 }
 
-fn outputs() -> impl Strategy<Value = Output> {
+fn outputs() -> impl Strategy<Value = OutputArray> {
     (specs(), 0_usize..9).prop_map(|(spec, width)| {
         let unit = if spec.dtype == DType::Str { 4 } else { 1 };
         let itemsize = spec.dtype.size().unwrap_or(unit * width);
-        Output { path: spec.path, dtype: spec.dtype, itemsize, shape: spec.shape, role: Role::Column }
+        OutputArray { path: spec.path, dtype: spec.dtype, itemsize, shape: spec.shape, role: Role::Column }
     })
 }
 
@@ -310,11 +309,11 @@ proptest! {
         structure in structures(), columns in vec(outputs(), 0..9), timestep in any::<bool>(), of in any::<Option<prop::sample::Index>>()
     ) {
         let leaves = structure.num_leaves();
-        let mut outputs: Vec<Output> = columns.into_iter().cycle().take(leaves).collect();
+        let mut outputs: Vec<OutputArray> = columns.into_iter().cycle().take(leaves).collect();
         prop_assume!(outputs.len() == leaves);
         let of = of.filter(|_| leaves > 0).map(|of| of.index(leaves));
         for role in [Role::Mask(of), Role::Lengths(of)] {
-            outputs.push(Output { path: "p".to_owned(), dtype: DType::Int64, itemsize: 8, shape: vec![3], role });
+            outputs.push(OutputArray { path: "p".to_owned(), dtype: DType::Int64, itemsize: 8, shape: vec![3], role });
         }
         let head = batch::decode_head(batch::encode_head(&outputs, &structure, leaves, timestep)).unwrap();
         prop_assert_eq!((head.outputs, head.structure, head.num_columns, head.timestep), (outputs, structure, leaves, timestep));
@@ -356,8 +355,8 @@ proptest! {
         let head = batch::encode_head(&outputs, &structure, outputs.len(), false).encode_to_vec();
         if let Ok(message) = proto::BatchHead::decode(&tamper(head)[..])
             && let Ok(head) = batch::decode_head(message) {
-                let bytes: usize = head.outputs.iter().map(Output::bytes).sum();
-                prop_assert!(Layout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
+                let bytes: usize = head.outputs.iter().map(OutputArray::bytes).sum();
+                prop_assert!(BatchLayout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
             }
     }
 }

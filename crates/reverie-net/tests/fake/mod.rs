@@ -8,7 +8,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_net::client::Remote;
 use reverie_net::convert;
-use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::replay_server::{Replay, ReplayServer};
@@ -119,7 +119,7 @@ impl Fake {
     pub fn client(&self, patience: Duration) -> Arc<Remote> {
         let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
         let options =
-            Options { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
+            EndpointOptions { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
         let connect = Arc::new(Wire(Arc::clone(&self.inside)));
         Remote::on(options, &tokio::runtime::Handle::current(), connect, [3; 16]).unwrap()
     }

@@ -8,11 +8,12 @@ use reverie_core::item::{Cells, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_net::convert::item::{MAX_CELLS, encode_pattern};
 use reverie_net::convert::numbers::encode;
-use reverie_net::items::{Arrived, Decoder, Episodes, Limits, MAX_ITEMS, Row};
+use reverie_net::items::{ArrivedInsert, Decoder, DecoderLimits, Episodes, MAX_ITEMS, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 
-pub(super) const LIMITS: Limits = Limits { max_chunk_bytes: 1 << 20, max_named: 64, max_held_bytes: 4 << 20 };
+pub(super) const LIMITS: DecoderLimits =
+    DecoderLimits { max_chunk_bytes: 1 << 20, max_named: 64, max_held_bytes: 4 << 20 };
 
 pub(super) fn decoder() -> (Decoder, Arc<Meter>) {
     let meter = Arc::new(Meter::new());
@@ -60,7 +61,7 @@ fn bulk() -> Bytes {
 
 type Edit = fn(&mut proto::Insert);
 
-fn outcome(edit: Edit) -> reverie_core::Result<Vec<Arrived>> {
+fn outcome(edit: Edit) -> reverie_core::Result<Vec<ArrivedInsert>> {
     let mut message = sound();
     edit(&mut message);
     decoder().0.insert(message, &bulk())
@@ -75,7 +76,7 @@ fn broken(edit: Edit, words: &str) {
 }
 
 #[track_caller]
-pub(super) fn exhausted(outcome: reverie_core::Result<Vec<Arrived>>, words: &str) {
+pub(super) fn exhausted(outcome: reverie_core::Result<Vec<ArrivedInsert>>, words: &str) {
     match outcome.map(|arrived| arrived.len()) {
         Err(Error::ResourceExhausted { what, .. }) => assert!(what.contains(words), "{what}"),
         other => panic!("{other:?} is no refusal that says '{words}'"),

@@ -7,7 +7,7 @@ use reverie_core::chunk::{ChunkWriter, Compression, Layout};
 use reverie_core::item::{Body, Cells, Form, Item, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Inserts, Priority};
-use reverie_net::items::{Decoder, Encoder, ITEM_BYTES, Limits, MAX_ITEMS, Pushed, Row};
+use reverie_net::items::{Decoder, DecoderLimits, Encoder, ITEM_BYTES, MAX_ITEMS, Pushed, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 
@@ -231,7 +231,7 @@ fn requests_of_one_message_may_leave_numbers_out() {
     assert_eq!(encoder.push(far, 0, &writers.rows(1, 1), ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
     let (message, bulk) = take(&mut encoder);
     assert_eq!(message.runs.iter().map(|run| run.requests).collect::<Vec<_>>(), [2, 1, 1, 1, 1]);
-    let mut decoder = Decoder::new(Arc::default(), Limits::default(), Arc::default());
+    let mut decoder = Decoder::new(Arc::default(), DecoderLimits::default(), Arc::default());
     let bulk = prost::bytes::Bytes::from(bulk);
     let arrived = decoder.insert(message, &bulk).unwrap();
     assert_eq!(arrived.iter().map(|one| (one.id, one.table)).collect::<Vec<_>>(), numbers);

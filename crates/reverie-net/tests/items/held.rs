@@ -4,7 +4,7 @@ use super::decoder::{LIMITS, decoder, exhausted, sound};
 use bytes::Bytes;
 use reverie_core::chunk::Meter;
 use reverie_net::convert::numbers::encode;
-use reverie_net::items::{Decoder, Limits};
+use reverie_net::items::{Decoder, DecoderLimits};
 use reverie_net::proto;
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn a_layout_of_many_columns_counts_as_held() {
 
 #[test]
 fn bodies_without_parts_are_bounded_in_bytes() {
-    let limits = Limits { max_named: 1 << 20, max_held_bytes: 64 << 10, ..LIMITS };
+    let limits = DecoderLimits { max_named: 1 << 20, max_held_bytes: 64 << 10, ..LIMITS };
     let mut decoder = Decoder::new(Arc::default(), limits, Arc::default());
     let mut define = |number: u64, released: &[u64]| {
         let bodies = vec![proto::BodyDef { body: number, ..Default::default() }];
@@ -99,7 +99,8 @@ fn bodies_without_parts_are_bounded_in_bytes() {
 
 /// A decoder with this many named chunks, half of which are released in the same message.
 fn half_released(chunks: u64) -> (Decoder, Arc<Meter>) {
-    let (meter, limits) = (Arc::new(Meter::new()), Limits { max_named: 1 << 20, max_held_bytes: 1 << 30, ..LIMITS });
+    let (meter, limits) =
+        (Arc::new(Meter::new()), DecoderLimits { max_named: 1 << 20, max_held_bytes: 1 << 30, ..LIMITS });
     let mut decoder = Decoder::new(Arc::clone(&meter), limits, Arc::default());
     let message = proto::Insert {
         chunks: (0..chunks).map(|chunk| wide(chunk, 1)).collect(),

@@ -4,18 +4,18 @@
 use super::support::{Pipe, Random, Writers};
 use bytes::Bytes;
 use prost::Message;
-use reverie_core::batch::Layout;
+use reverie_core::batch::BatchLayout;
 use reverie_core::batch::{Options, Ragged, plan};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::Item;
 use reverie_net::convert::batch::{decode_head, encode_head};
 use reverie_net::convert::numbers::{self, Number};
-use reverie_net::items::{Decoder, Limits, Row};
+use reverie_net::items::{Decoder, DecoderLimits, Row};
 use reverie_net::proto::{self, client_message, server_message};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-const LIMITS: Limits = Limits { max_chunk_bytes: 1 << 16, max_named: 64, max_held_bytes: 1 << 20 };
+const LIMITS: DecoderLimits = DecoderLimits { max_chunk_bytes: 1 << 16, max_named: 64, max_held_bytes: 1 << 20 };
 
 type Session = Vec<(proto::Insert, Bytes)>;
 
@@ -296,7 +296,7 @@ fn heads_of_batches_with_garbled_bytes_are_refused_or_their_arrays_can_be_laid_o
         let Some(head) = proto::BatchHead::decode(&bytes[..]).ok().and_then(|head| decode_head(head).ok()) else {
             continue;
         };
-        let Ok(layout) = Layout::new(random.below(9), &head.outputs) else { continue };
+        let Ok(layout) = BatchLayout::new(random.below(9), &head.outputs) else { continue };
         let within = layout.outputs.iter().zip(&head.outputs).all(|(range, output)| range.len() == output.bytes());
         assert!(within && layout.outputs.iter().all(|range| range.end <= layout.size_bytes));
         assert_eq!(head.structure.num_leaves(), head.num_columns);

@@ -5,14 +5,14 @@ use reverie_net::listen::Server;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::replay_client::ReplayClient;
 use reverie_net::proto::{self, DescribeRequest};
-use reverie_net::server::{Options, Tls};
+use reverie_net::server::{ServerOptions, ServerTls};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-fn with_token() -> Options {
-    Options { token: Some("secret".to_owned()), ..options() }
+fn with_token() -> ServerOptions {
+    ServerOptions { token: Some("secret".to_owned()), ..options() }
 }
 
 fn describe(authorization: Option<&str>) -> Request<DescribeRequest> {
@@ -49,10 +49,10 @@ async fn every_call_but_health_asks_for_the_token() {
 
 #[test]
 fn a_server_off_loopback_needs_a_token_and_tls_or_the_option_insecure() {
-    let anywhere = || Options { address: "0.0.0.0:0".parse().unwrap(), ..options() };
+    let anywhere = || ServerOptions { address: "0.0.0.0:0".parse().unwrap(), ..options() };
     let authority = Authority::new();
-    let tls = || Some(Tls { identity: authority.issue("localhost", false), client_ca: None });
-    let start = |options: Options| {
+    let tls = || Some(ServerTls { identity: authority.issue("localhost", false), client_ca: None });
+    let start = |options: ServerOptions| {
         let clock: std::sync::Arc<dyn reverie_core::clock::Clock> =
             std::sync::Arc::new(reverie_core::clock::SystemClock::new());
         let tables = reverie_core::table::Tables::new(vec![table("a")], None, &clock, 1).unwrap();
@@ -61,29 +61,29 @@ fn a_server_off_loopback_needs_a_token_and_tls_or_the_option_insecure() {
     let token = || Some("secret".to_owned());
     for refused in [
         anywhere(),
-        Options { tls: tls(), ..anywhere() },
-        Options { insecure: true, ..anywhere() },
-        Options { insecure: true, tls: tls(), ..anywhere() },
-        Options { token: token(), ..anywhere() },
-        Options { token: Some(String::new()), insecure: true, ..anywhere() },
-        Options { token: Some(String::new()), ..options() },
+        ServerOptions { tls: tls(), ..anywhere() },
+        ServerOptions { insecure: true, ..anywhere() },
+        ServerOptions { insecure: true, tls: tls(), ..anywhere() },
+        ServerOptions { token: token(), ..anywhere() },
+        ServerOptions { token: Some(String::new()), insecure: true, ..anywhere() },
+        ServerOptions { token: Some(String::new()), ..options() },
     ] {
         let Err(Error::InvalidArgument(reason)) = start(refused) else { panic!("it listens") };
         assert!(reason.contains("token") || reason.contains("tls="), "{reason}");
     }
-    assert!(start(Options { token: token(), tls: tls(), ..anywhere() }).is_ok());
-    assert!(start(Options { token: token(), insecure: true, ..anywhere() }).is_ok());
+    assert!(start(ServerOptions { token: token(), tls: tls(), ..anywhere() }).is_ok());
+    assert!(start(ServerOptions { token: token(), insecure: true, ..anywhere() }).is_ok());
 }
 
 #[test]
 fn what_a_server_cannot_start_with_is_named() {
     let host = Host::new(vec![table("a")]);
     let start = |options| Server::start(std::sync::Arc::clone(&host.tables), options).err().unwrap().to_string();
-    let taken = Options { address: host.server.address(), ..options() };
+    let taken = ServerOptions { address: host.server.address(), ..options() };
     assert!(start(taken).contains(&host.server.address().to_string()));
     let junk = || b"junk".to_vec();
     let good = Authority::new().issue("localhost", false);
-    let tls = |identity, client_ca| Options { tls: Some(Tls { identity, client_ca }), ..options() };
+    let tls = |identity, client_ca| ServerOptions { tls: Some(ServerTls { identity, client_ca }), ..options() };
     assert!(start(tls((junk(), good.1.clone()), None)).contains("the server's certificate"));
     assert!(start(tls((good.0.clone(), junk()), None)).contains("the server's key"));
     assert!(start(tls(good, Some(junk()))).contains("the authorities of clients"));
@@ -124,11 +124,11 @@ async fn over_tls(host: &Host, tls: ClientTlsConfig) -> Result<(), Box<dyn std::
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn over_tls_the_server_shows_its_certificate_and_asks_for_the_clients() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let tls = |client_ca| Some(Tls { identity: authority.issue("localhost", false), client_ca });
+    let tls = |client_ca| Some(ServerTls { identity: authority.issue("localhost", false), client_ca });
     let trust = |authority: &Authority| {
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem())).domain_name("localhost")
     };
-    let host = Host::with(vec![table("a")], Options { tls: tls(None), ..with_token() });
+    let host = Host::with(vec![table("a")], ServerOptions { tls: tls(None), ..with_token() });
     over_tls(&host, trust(&authority)).await.unwrap();
     assert!(over_tls(&host, trust(&other)).await.is_err(), "signed by another authority");
     assert!(over_tls(&host, trust(&authority).domain_name("elsewhere")).await.is_err(), "another name");
@@ -137,7 +137,7 @@ async fn over_tls_the_server_shows_its_certificate_and_asks_for_the_clients() {
     let plain: Result<_, Box<dyn std::error::Error>> = plain.await;
     assert!(plain.is_err(), "in the clear");
 
-    let host = Host::with(vec![table("a")], Options { tls: tls(Some(authority.pem())), ..with_token() });
+    let host = Host::with(vec![table("a")], ServerOptions { tls: tls(Some(authority.pem())), ..with_token() });
     let identity = |(certificate, key): (Vec<u8>, Vec<u8>)| Identity::from_pem(certificate, key);
     over_tls(&host, trust(&authority).identity(identity(authority.issue("client", true)))).await.unwrap();
     assert!(over_tls(&host, trust(&authority)).await.is_err(), "no certificate");

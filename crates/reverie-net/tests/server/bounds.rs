@@ -5,7 +5,7 @@ use reverie_core::table::Priority;
 use reverie_net::convert::numbers;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
-use reverie_net::server::{Limits, Options};
+use reverie_net::server::{Limits, ServerOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn checkpoints_that_are_asked_for_while_one_is_taken_are_one() {
     let theirs = Arc::clone(&gate);
     let checkpoint: Arc<dyn Fn() -> reverie_core::Result<String> + Send + Sync> =
         Arc::new(move || Ok(theirs.pass().to_string()));
-    let host = Host::with(vec![table("a")], Options { checkpoint: Some(checkpoint), ..options() });
+    let host = Host::with(vec![table("a")], ServerOptions { checkpoint: Some(checkpoint), ..options() });
     let mut sessions = [host.session(1).await, host.session(2).await];
     let ask = || request::Body::Checkpoint(proto::CheckpointRequest {});
     let first = sessions[0].ask(ask(), None);

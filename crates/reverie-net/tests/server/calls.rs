@@ -106,7 +106,8 @@ async fn a_checkpoint_is_taken_off_the_session() {
         go.lock().unwrap().recv().unwrap();
         Ok("/there".to_owned())
     });
-    let host = Host::with(vec![table("a")], reverie_net::server::Options { checkpoint: Some(checkpoint), ..options() });
+    let host =
+        Host::with(vec![table("a")], reverie_net::server::ServerOptions { checkpoint: Some(checkpoint), ..options() });
     let mut session = host.session(1).await;
     let slow = session.ask(request::Body::Checkpoint(proto::CheckpointRequest {}), None);
     let quick = session.ask(request::Body::Info(proto::InfoRequest {}), None);
@@ -125,7 +126,8 @@ async fn a_checkpoint_that_is_cancelled_and_asked_for_again_is_taken_once() {
         *taken += 1;
         Ok(format!("/{taken}"))
     });
-    let host = Host::with(vec![table("a")], reverie_net::server::Options { checkpoint: Some(checkpoint), ..options() });
+    let host =
+        Host::with(vec![table("a")], reverie_net::server::ServerOptions { checkpoint: Some(checkpoint), ..options() });
     let mut session = host.session(1).await;
     let body = || request::Body::Checkpoint(proto::CheckpointRequest {});
     let id = session.ask(body(), None);

@@ -143,7 +143,8 @@ async fn a_message_that_would_grow_when_it_is_decoded_is_refused_before() {
 async fn a_checkpoint_that_panics_is_an_error_of_its_request() {
     let checkpoint: std::sync::Arc<dyn Fn() -> reverie_core::Result<String> + Send + Sync> =
         std::sync::Arc::new(|| panic!("a panic on request"));
-    let host = Host::with(vec![table("a")], reverie_net::server::Options { checkpoint: Some(checkpoint), ..options() });
+    let host =
+        Host::with(vec![table("a")], reverie_net::server::ServerOptions { checkpoint: Some(checkpoint), ..options() });
     let mut session = host.session(1).await;
     let id = session.ask(request::Body::Checkpoint(proto::CheckpointRequest {}), None);
     assert!(matches!(session.reply(id).await, reply::Body::Error(_)));

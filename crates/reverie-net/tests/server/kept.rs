@@ -6,7 +6,7 @@
 
 use crate::support::*;
 use prost::Message;
-use reverie_core::batch::Layout;
+use reverie_core::batch::BatchLayout;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
@@ -90,7 +90,7 @@ fn the_recorded_answers_of_a_server_are_read_for_ever() {
     assert_eq!((reply.id, reply.body), (MUTATE, Some(reply::Body::Mutated(mutated))));
     assert_eq!((batch.id, batch.num_draws, batch.last), (SAMPLE, 3, true));
     let head = convert::batch::decode_head(batch.new_head.unwrap()).unwrap();
-    let layout = Layout::new(3, &head.outputs).unwrap();
+    let layout = BatchLayout::new(3, &head.outputs).unwrap();
     assert_eq!((part.id, part.data.len()), (SAMPLE, layout.size_bytes));
     let numbers = |range: &std::ops::Range<usize>| -> Vec<[u8; 8]> { part.data[range.clone()].as_chunks().0.to_vec() };
     assert_eq!(numbers(&layout.outputs[0]), VALUES.map(f64::to_le_bytes));

@@ -7,7 +7,7 @@ use reverie_net::convert::numbers;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, ClientMessage, reply, request};
-use reverie_net::server::{Limits, Options};
+use reverie_net::server::{Limits, ServerOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ async fn a_request_that_waits_over_a_lost_connection_is_answered_where_its_table
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn draws_that_were_never_acknowledged_come_back_when_their_session_is_forgotten() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 10)], Options { limits, ..options() });
+    let host = Host::with(vec![queue("a", 10)], ServerOptions { limits, ..options() });
     host.fill("a", [1.0, 2.0]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 2), None);

@@ -3,7 +3,7 @@ use reverie_core::table::{Change, Keys, Priority, Sent, TableOptions};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
-use reverie_net::server::{Limits, Options};
+use reverie_net::server::{Limits, ServerOptions};
 use std::time::Duration;
 
 /// Comes back under the same name, as the same client or as a new one.
@@ -154,7 +154,7 @@ async fn a_new_connection_takes_the_place_of_a_half_open_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_session_is_forgotten_after_a_while() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 10)], Options { limits, ..options() });
+    let host = Host::with(vec![queue("a", 10)], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
     session.ask(sample("a", 1), None);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
@@ -173,7 +173,7 @@ async fn a_session_is_forgotten_after_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_still_waits_of_a_session_that_is_forgotten_never_goes_in() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 1)], Options { limits, ..options() });
+    let host = Host::with(vec![queue("a", 1)], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0, 2.0, 3.0]);
     session.inserted(first, 1).await;
@@ -192,7 +192,7 @@ async fn what_still_waits_of_a_session_that_is_forgotten_never_goes_in() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_message() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
-    let host = Host::with(vec![table("a")], Options { limits, ..options() });
+    let host = Host::with(vec![table("a")], ServerOptions { limits, ..options() });
     // Comes back when the session before is gone.
     let reconnected = async |name: u8| loop {
         let (session, hello) = Session::open(host.client().await, [name; 16]).await;
@@ -281,7 +281,7 @@ async fn there_are(session: &mut Session) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 1), table("b")], Options { limits, ..options() });
+    let host = Host::with(vec![queue("a", 1), table("b")], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0]);
     session.inserted(first, 1).await;
@@ -313,7 +313,7 @@ async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one()
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insert_that_was_left_behind_when_it_was_in_its_table_in_part_continues_when_it_is_sent_again() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 2), queue("b", 1)], Options { limits, ..options() });
+    let host = Host::with(vec![queue("a", 2), queue("b", 1)], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
     let id = session.take_id(1);
     let whole = |chunk| proto::Insert {

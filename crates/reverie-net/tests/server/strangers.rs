@@ -9,7 +9,7 @@ use reverie_core::table::Tables;
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{self, Transport};
 use reverie_net::listen;
-use reverie_net::server::{Limits, Options, Tls};
+use reverie_net::server::{Limits, ServerOptions, ServerTls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// More than a peer without a token may send, and what is on its way within the test.
 const GREETING: usize = 100 << 10;
 
-fn with_token() -> Options {
-    Options { token: Some("secret".to_owned()), ..options() }
+fn with_token() -> ServerOptions {
+    ServerOptions { token: Some("secret".to_owned()), ..options() }
 }
 
 /// A server of these connections.
-fn serve<IO>(options: Options, connections: Vec<IO>) -> tokio::task::JoinHandle<()>
+fn serve<IO>(options: ServerOptions, connections: Vec<IO>) -> tokio::task::JoinHandle<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -60,9 +60,9 @@ async fn a_peer_without_a_token_cannot_make_the_server_hold_more_than_a_greeting
 #[tokio::test(start_paused = true)]
 async fn a_peer_without_a_token_cannot_make_the_server_hold_more_than_a_greeting_through_tls() {
     let authority = Authority::new();
-    let tls = Some(Tls { identity: authority.issue("localhost", false), client_ca: None });
+    let tls = Some(ServerTls { identity: authority.issue("localhost", false), client_ca: None });
     let (peer, io) = frames::pipe();
-    serve(Options { tls, ..with_token() }, vec![io]);
+    serve(ServerOptions { tls, ..with_token() }, vec![io]);
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority.pem()).unwrap()).unwrap();
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
@@ -100,7 +100,7 @@ async fn a_peer_that_only_asks_for_health_is_ended_within_a_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port() {
     let limits = Limits { max_newcomers: 4, max_connections: 4, ..Limits::default() };
-    let host = Host::with(vec![table("a")], Options { local: true, limits, ..with_token() });
+    let host = Host::with(vec![table("a")], ServerOptions { local: true, limits, ..with_token() });
     let address = host.server.address().to_string();
     let clients = [Transport::Grpc, Transport::SharedMemory].map(|transport| client(&address, transport));
     let mut strangers = Vec::new();
@@ -122,7 +122,7 @@ async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port()
 }
 
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
-    let options = endpoint::Options {
+    let options = endpoint::EndpointOptions {
         address: address.to_owned(),
         transport,
         token: Some("secret".to_owned()),

@@ -1,8 +1,8 @@
 //! A server, and a client that sends what a test says.
 
 use prost::Message;
-use reverie_core::append::{Cells, RowWriter, Sink};
-use reverie_core::batch::Layout;
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
+use reverie_core::batch::BatchLayout;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
@@ -18,7 +18,7 @@ use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::replay_client::ReplayClient;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, ClientMessage, reply, request};
-use reverie_net::server::{Limits, Options};
+use reverie_net::server::{Limits, ServerOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -56,12 +56,12 @@ pub fn queue(name: &str, max_size: u64) -> TableOptions {
     TableOptions { max_times_sampled: 1, limiter: queue_limiter(max_size), ..table(name) }
 }
 
-pub fn limited(limits: Limits) -> Options {
-    Options { limits, ..options() }
+pub fn limited(limits: Limits) -> ServerOptions {
+    ServerOptions { limits, ..options() }
 }
 
-pub fn options() -> Options {
-    Options {
+pub fn options() -> ServerOptions {
+    ServerOptions {
         address: "127.0.0.1:0".parse().unwrap(),
         token: None,
         tls: None,
@@ -84,7 +84,7 @@ impl Host {
         Self::with(tables, options())
     }
 
-    pub fn with(tables: Vec<TableOptions>, options: Options) -> Self {
+    pub fn with(tables: Vec<TableOptions>, options: ServerOptions) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of(Tables::new(tables, None, &clock, 7).unwrap(), options)
     }
@@ -95,7 +95,7 @@ impl Host {
         Self::of(Tables::none(&clock).unwrap(), options())
     }
 
-    fn of(tables: Tables, options: Options) -> Self {
+    fn of(tables: Tables, options: ServerOptions) -> Self {
         let tables = Arc::new(tables);
         let server = Server::start(Arc::clone(&tables), options).unwrap();
         Self { tables, server }
@@ -159,7 +159,7 @@ impl Rows {
         let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::Float64, shape }];
         let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        self.0.append(&schema, &[Cells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0)
+        self.0.append(&schema, &[ColumnCells { itemsize: 8, bytes: &bytes }], 1).unwrap().remove(0)
     }
 }
 
@@ -341,7 +341,7 @@ impl Session {
         }
         let head = self.heads.iter().rev().find(|(number, _)| *number == batch.head).expect("a head that was given");
         let head = convert::batch::decode_head(head.1.clone()).unwrap();
-        let layout = Layout::new(batch.num_draws as usize, &head.outputs).unwrap();
+        let layout = BatchLayout::new(batch.num_draws as usize, &head.outputs).unwrap();
         assert_eq!(layout.size_bytes as u64, batch.bulk_bytes);
         let mut bulk = Vec::new();
         while bulk.len() < layout.size_bytes {

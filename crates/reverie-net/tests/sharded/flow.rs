@@ -62,7 +62,7 @@ async fn draws_have_the_probabilities_of_one_table_of_all_items() {
 async fn a_client_that_samples_alone_draws_by_the_masses_that_it_knows_and_asks_no_more() {
     for (among, asks_first) in [((0, 1), false), ((0, 2), true)] {
         let hosts = hosts(2, true);
-        let client = joined(&hosts, sharded::Options { among, ..alone(Some(ratio())) });
+        let client = joined(&hosts, sharded::ShardedOptions { among, ..alone(Some(ratio())) });
         client.place(Some(0), &["t"], 4, None).await.unwrap();
         hosts[0].fill(&[1.0, 2.0]);
         assert_eq!(sample(&client, 2, None).await.batches[0].len(), 2);

@@ -1,12 +1,12 @@
 //! Servers that are tables of this process behind a network that can fail, and tallies of shards.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::Options;
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
 use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
-use reverie_core::sample::{Allocate, Memory, SampleRequest, Sampled, Schedule};
+use reverie_core::sample::{Allocate, ArrayMemory, SampleRequest, Sampled, Schedule};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
@@ -115,7 +115,7 @@ impl Host {
         let mut keys = Vec::new();
         for value in values {
             let item =
-                rows.append(&schema, &[Cells { itemsize: 8, bytes: &value.to_ne_bytes() }], 1).unwrap().remove(0);
+                rows.append(&schema, &[ColumnCells { itemsize: 8, bytes: &value.to_ne_bytes() }], 1).unwrap().remove(0);
             let inserts = [(item, Priority::Value(*value))].into_iter().collect();
             let inserted = self.tables.insert("t", inserts).unwrap().poll().unwrap().unwrap();
             keys.extend(inserted.iter().map(|key| key.get()));
@@ -391,23 +391,23 @@ pub fn table(is_rationed: bool) -> TableOptions {
 
 struct Bytes(Vec<MaybeUninit<u8>>);
 
-impl Memory for Bytes {
+impl ArrayMemory for Bytes {
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
         &mut self.0[..bytes]
     }
 }
 
-pub fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+pub fn allocate(bytes: usize) -> Option<Box<dyn ArrayMemory>> {
     Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
 }
 
 /// The options of a client that samples alone.
-pub fn alone(limiter: Option<Limiter>) -> sharded::Options {
-    sharded::Options { limiter, among: (0, 1), seed: 1, allocate }
+pub fn alone(limiter: Option<Limiter>) -> sharded::ShardedOptions {
+    sharded::ShardedOptions { limiter, among: (0, 1), seed: 1, allocate }
 }
 
 /// A client of these servers, on the runtime of the test.
-pub fn joined(hosts: &[Arc<Host>], options: sharded::Options) -> Arc<Sharded> {
+pub fn joined(hosts: &[Arc<Host>], options: sharded::ShardedOptions) -> Arc<Sharded> {
     let shard = |(index, host): (usize, &Arc<Host>)| Shard {
         replay: Arc::clone(host) as Arc<dyn Replay>,
         address: format!("host-{index}:1"),

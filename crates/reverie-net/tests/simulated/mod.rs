@@ -17,7 +17,7 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Keys, TableOptions, Tables};
 use reverie_net::client::Remote;
-use reverie_net::endpoint::{KEPT_BYTES, Options, Transport};
+use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::server;
 use std::collections::{HashMap, HashSet};
@@ -168,7 +168,7 @@ impl World {
     fn client(&self, patience: Duration) -> Arc<Remote> {
         let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
         let options =
-            Options { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
+            EndpointOptions { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
         let mut session = [0; 16];
         random(self.seed, 1000 + self.client_lives.fetch_add(1, Ordering::Relaxed)).fill_bytes(&mut session);
         Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Sockets), session).unwrap()
@@ -410,8 +410,8 @@ pub fn open(tables: &Tables) {
     tables.get("shut").unwrap().configure(change).unwrap();
 }
 
-fn server_options() -> server::Options {
-    server::Options {
+fn server_options() -> server::ServerOptions {
+    server::ServerOptions {
         address: "127.0.0.1:0".parse().unwrap(),
         token: None,
         tls: None,

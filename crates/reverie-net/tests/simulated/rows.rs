@@ -1,6 +1,6 @@
 //! Rows that tell which they are, and whether a byte of them is wrong.
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::sample::Drawn;
@@ -33,14 +33,14 @@ impl Rows {
     pub fn new(client: &Arc<Remote>) -> Self {
         let sink: Arc<dyn Sink> = client.clone();
         let column = ColumnSpec { path: "x".to_owned(), dtype: DType::Int64, shape: vec![WIDTH] };
-        let structure = Structure::Dict(vec![(reverie_core::spec::Key::Str("x".to_owned()), Structure::Leaf)]);
+        let structure = Structure::Dict(vec![(reverie_core::spec::StructureKey::Str("x".to_owned()), Structure::Leaf)]);
         let schema = Arc::new(Schema { columns: vec![column], structure });
         Self { writer: RowWriter::new(sink, Compression::None, false), schema }
     }
 
     pub fn inserts(&mut self, values: Range<i64>) -> Inserts {
         let mut item = |value| {
-            let cells = Cells { itemsize: 8, bytes: &row(value) };
+            let cells = ColumnCells { itemsize: 8, bytes: &row(value) };
             (self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0), Priority::Value(1.0))
         };
         values.map(&mut item).collect()

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use prost::Message;
 use reverie_core::append::{
-    Cells, ItemColumn, RightEnds, RowWriter, Sink, StepWriter, TransitionOptions, TransitionStep, TransitionWriter,
-    WriterOptions,
+    ColumnCells, ItemColumn, RightEnds, RowWriter, Sink, StepWriter, TransitionOptions, TransitionStep,
+    TransitionWriter, WriterOptions,
 };
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::{self, Item};
@@ -14,7 +14,7 @@ use reverie_core::table::{Inserts, Keys, Priority, Ticket};
 use reverie_core::{Error, Result};
 use reverie_net::bulk::BulkOut;
 use reverie_net::head;
-use reverie_net::items::{Arrived, Decoder, Encoder, Episodes, Limits, Pushed};
+use reverie_net::items::{ArrivedInsert, Decoder, DecoderLimits, Encoder, Episodes, Pushed};
 use reverie_net::proto::{self, ClientMessage, client_message};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl Writers {
         let itemsizes = [(8, 8), (12, 4), (8 * width, 4 * width)];
         let bytes = itemsizes.map(|(size, _)| noise(self.count, size * rows));
         let cells: Vec<_> =
-            bytes.iter().zip(itemsizes).map(|(bytes, (_, itemsize))| Cells { itemsize, bytes }).collect();
+            bytes.iter().zip(itemsizes).map(|(bytes, (_, itemsize))| ColumnCells { itemsize, bytes }).collect();
         let items = self.rows.append(&schema, &cells, rows).unwrap();
         let priority =
             if self.count.is_multiple_of(3) { Priority::Default } else { Priority::Value(self.count as f64) };
@@ -174,7 +174,7 @@ impl Writers {
         let columns = self.steps.resolve(&schema(chosen.iter().map(|at| specs[*at].clone()).collect())).unwrap();
         let bytes: Vec<_> = chosen.iter().map(|at| noise(self.count, sizes[*at].0)).collect();
         let cells: Vec<_> =
-            bytes.iter().zip(&chosen).map(|(bytes, at)| Cells { itemsize: sizes[*at].1, bytes }).collect();
+            bytes.iter().zip(&chosen).map(|(bytes, at)| ColumnCells { itemsize: sizes[*at].1, bytes }).collect();
         self.steps.append(&columns, &cells, partial).unwrap();
     }
 
@@ -208,7 +208,7 @@ impl Writers {
     pub fn transitions(&mut self, end: bool) -> Inserts {
         self.count += 1;
         let (obs, action) = (noise(self.count, 40 * ENVS), noise(self.count, ENVS));
-        let columns = [Cells { itemsize: 1, bytes: &obs }, Cells { itemsize: 1, bytes: &action }];
+        let columns = [ColumnCells { itemsize: 1, bytes: &obs }, ColumnCells { itemsize: 1, bytes: &action }];
         let rewards = [self.count as f64; ENVS];
         let step = TransitionStep {
             columns: &columns,
@@ -241,15 +241,15 @@ pub struct Pipe {
     pub room: u64,
     /// All that went over, as it went.
     pub sent: Vec<(Vec<u8>, Bytes)>,
-    pub arrived: VecDeque<Arrived>,
+    pub arrived: VecDeque<ArrivedInsert>,
 }
 
 impl Pipe {
     pub fn new(room: u64) -> Self {
-        Self::with_limits(room, Limits::default())
+        Self::with_limits(room, DecoderLimits::default())
     }
 
-    pub fn with_limits(room: u64, limits: Limits) -> Self {
+    pub fn with_limits(room: u64, limits: DecoderLimits) -> Self {
         let meter = Arc::new(Meter::new());
         let decoder = Decoder::new(Arc::clone(&meter), limits, Arc::new(Episodes::default()));
         Self {

@@ -13,7 +13,7 @@ use numpy::npyffi::{NpyTypes, get_type_object, npy_intp};
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::batch::Block;
-use reverie_core::sample::Memory;
+use reverie_core::sample::ArrayMemory;
 use reverie_core::spec::DType;
 use smallvec::SmallVec;
 use std::alloc::Layout;
@@ -208,18 +208,18 @@ impl Slab {
 
 impl Slab {
     /// Memory for an array that is gathered without the interpreter.
-    pub fn memory(len: usize) -> Option<Box<dyn Memory>> {
+    pub fn memory(len: usize) -> Option<Box<dyn ArrayMemory>> {
         Self::take(len).map(|slab| Box::new(slab) as _)
     }
 
     /// The memory that [`Slab::memory`] returned.
-    pub fn from_memory(memory: Box<dyn Memory>) -> Self {
+    pub fn from_memory(memory: Box<dyn ArrayMemory>) -> Self {
         let memory: Box<dyn Any> = memory;
         *memory.downcast().expect("memory that `Slab::memory` returned")
     }
 }
 
-impl Memory for Slab {
+impl ArrayMemory for Slab {
     fn bytes(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
         self.first(len)
     }

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
-use reverie_core::spec::{Key, Structure};
+use reverie_core::spec::{Structure, StructureKey};
 use std::sync::Arc;
 
 /// The classes of named tuples and dataclasses that this process has seen, by module and name.
@@ -53,8 +53,8 @@ impl Builder {
                 let mut built = Vec::with_capacity(entries.len());
                 for (key, child) in entries {
                     let key = match key {
-                        Key::Int(key) => key.into_pyobject(py)?.into_any().unbind(),
-                        Key::Str(key) => PyString::intern(py, key).into_any().unbind(),
+                        StructureKey::Int(key) => key.into_pyobject(py)?.into_any().unbind(),
+                        StructureKey::Str(key) => PyString::intern(py, key).into_any().unbind(),
                     };
                     built.push((key, Self::new(py, child)?));
                 }

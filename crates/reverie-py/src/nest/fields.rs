@@ -5,10 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 /// A field of a class: its name, its argument's name in `__init__`, and whether `__init__` takes it.
-pub(super) type Field = (Py<PyString>, Py<PyString>, bool);
+pub(super) type ClassField = (Py<PyString>, Py<PyString>, bool);
 
 /// The fields of a dataclass or an attrs class, in order.
-pub(super) fn fields_of(class: &Bound<'_, PyAny>) -> PyResult<Vec<Field>> {
+pub(super) fn fields_of(class: &Bound<'_, PyAny>) -> PyResult<Vec<ClassField>> {
     let py = class.py();
     let is_attrs = class.hasattr(intern!(py, "__attrs_attrs__"))?;
     let fields = match is_attrs {

@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple, PyType};
-use reverie_core::spec::{Key, Structure};
+use reverie_core::spec::{Structure, StructureKey};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ impl Node {
             }
             Node::Dict { entries, known } => {
                 let mut order: Vec<usize> = (0..entries.len()).collect();
-                let keys: Vec<Option<Key>> =
+                let keys: Vec<Option<StructureKey>> =
                     Python::attach(|py| entries.iter().map(|(key, _)| key_of(key.bind(py))).collect());
                 order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
                 for at in order {
@@ -266,11 +266,11 @@ fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.is_instance(mapping.bind(py))
 }
 
-fn key_of(key: &Bound<'_, PyAny>) -> Option<Key> {
+fn key_of(key: &Bound<'_, PyAny>) -> Option<StructureKey> {
     if let Ok(text) = key.cast::<PyString>() {
-        return Some(Key::Str(text.to_string()));
+        return Some(StructureKey::Str(text.to_string()));
     }
-    key.extract::<i64>().ok().map(Key::Int)
+    key.extract::<i64>().ok().map(StructureKey::Int)
 }
 
 fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -> PyResult<(Node, Structure)> {
@@ -305,7 +305,7 @@ fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -
             sorted.push((known, structure));
         }
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
-        if let (Some((Key::Int(_), _)), Some((Key::Str(_), _))) = (sorted.first(), sorted.last()) {
+        if let (Some((StructureKey::Int(_), _)), Some((StructureKey::Str(_), _))) = (sorted.first(), sorted.last()) {
             return Err(refused(path, "keys of type int and str, which have no order", "keys of one type"));
         }
         return Ok((Node::Dict { entries, known: Vec::new() }, Structure::Dict(sorted)));

@@ -1,7 +1,7 @@
 //! Items over the steps of a writer: the cells that they may refer to, and the chunks of these cells.
 
 use super::spans::{KEPT_SPANS, SpanKey, Spanned};
-use super::{Column, StepWriter};
+use super::{StepWriter, WriterColumn};
 use crate::append::forms::FormColumn;
 use crate::error::{Counted, Error, Result};
 use crate::item::{self, Body, Item, Span};
@@ -50,7 +50,7 @@ type Further = SmallVec<[u32; 2]>;
 impl StepWriter {
     /// Refuses a cell that an item cannot refer to, with the reason.
     pub fn check_cell(&self, column: usize, step: i64) -> Result<()> {
-        let Column { spec, options, group, within, .. } = &self.columns[column];
+        let WriterColumn { spec, options, group, within, .. } = &self.columns[column];
         let latest = if self.step_open { self.step } else { self.step.saturating_sub(1) };
         let refuse = |why: String| Err(Error::InvalidArgument(format!("column '{}': {why}", spec.path)));
         let shown = step - self.base as i64;
@@ -124,7 +124,7 @@ impl StepWriter {
 
     /// True if the column has a value at the step and the step is kept.
     pub fn holds(&self, column: usize, step: i64) -> bool {
-        let Column { options, group, within, written, .. } = &self.columns[column];
+        let WriterColumn { options, group, within, written, .. } = &self.columns[column];
         let latest = if *written == Some(self.step) { self.step } else { self.step.saturating_sub(1) };
         (self.base as i64..=latest as i64).contains(&step)
             && step as u64 + options.keep_alive as u64 > latest
@@ -142,7 +142,7 @@ impl StepWriter {
         }
         let mut spans: Spans = SmallVec::new();
         for column in &mut columns {
-            let Column { spec, group, within, .. } = &self.columns[column.column as usize];
+            let WriterColumn { spec, group, within, .. } = &self.columns[column.column as usize];
             let (Some(first), Some(last)) = (column.cells.iter().min(), column.cells.iter().max()) else {
                 return Err(Error::InvalidArgument(format!("column '{}' of the item has no cells", spec.path)));
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// One column of the items of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct ConfigNode {
     /// The field of the step, as numbered by [`StructuredWriter`](super::StructuredWriter).
     pub field: usize,
     /// The steps: 0 is the latest, -1 the one before.
@@ -41,7 +41,7 @@ pub enum Relation {
 
 /// A condition for a config to create an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum StepCondition {
     /// The episode ends.
     EndsEpisode,
     /// A quantity, or the remainder of its division, compares with a number as given.
@@ -57,7 +57,7 @@ pub enum Condition {
     },
 }
 
-impl Condition {
+impl StepCondition {
     /// True if the condition holds for a quantity of this value.
     #[inline]
     pub(super) fn holds(modulo: Option<i64>, relation: Relation, number: i64, value: i128) -> bool {
@@ -101,9 +101,9 @@ pub struct Config {
     /// The structure that the columns fill.
     pub structure: Arc<Structure>,
     /// The columns in flattening order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<ConfigNode>,
     /// All must hold.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StepCondition>,
     /// The source of their priorities.
     pub rule: Rule,
 }
@@ -131,12 +131,12 @@ impl Config {
             }
         }
         for condition in &self.conditions {
-            if let Condition::Compare { quantity: Quantity::Data(field), .. } = condition
+            if let StepCondition::Compare { quantity: Quantity::Data(field), .. } = condition
                 && !known(*field)
             {
                 return refuse(format!("a condition is on field {field} in a step of {}", fields.len()));
             }
-            if let Condition::Compare { modulo: Some(modulo), .. } = condition
+            if let StepCondition::Compare { modulo: Some(modulo), .. } = condition
                 && *modulo < 1
             {
                 return refuse(format!("a condition divides by {modulo}; it must be at least 1"));

@@ -1,14 +1,14 @@
 //! One field of the step: the column of its cells, and its values for conditions and priorities.
 
-use super::config::Node;
-use crate::append::Cells;
+use super::config::ConfigNode;
+use crate::append::ColumnCells;
 use crate::append::steps::StepWriter;
 use crate::error::{Error, Result};
 use crate::item;
 use crate::spec::{ColumnSpec, DType};
 
 /// A field that a config uses.
-pub(super) struct Field {
+pub(super) struct ConfigField {
     pub(super) path: String,
     /// True if a pattern takes it: its cells are stored.
     pub(super) stored: bool,
@@ -29,7 +29,7 @@ pub(super) struct Field {
 /// |x| of the latest steps, by step modulo their number.
 pub(super) struct Errors(Vec<f64>);
 
-impl Field {
+impl ConfigField {
     pub(super) fn new(path: String) -> Self {
         Self {
             path,
@@ -80,7 +80,7 @@ impl Field {
 
     /// Refuses a cell whose width differs from the field's.
     #[inline]
-    pub(super) fn check_width(&self, cells: &Cells<'_>) -> Result<()> {
+    pub(super) fn check_width(&self, cells: &ColumnCells<'_>) -> Result<()> {
         match self.spec.as_ref().and_then(ColumnSpec::cell_bytes) {
             Some(want) if want != cells.bytes.len() => Err(Error::Signature {
                 path: self.path.clone(),
@@ -92,7 +92,7 @@ impl Field {
     }
 
     /// The |x| of a cell, if priorities are computed from it; refused if it is not finite.
-    pub(super) fn error_of(&self, cells: &Cells<'_>) -> Result<Option<f64>> {
+    pub(super) fn error_of(&self, cells: &ColumnCells<'_>) -> Result<Option<f64>> {
         let (Some(_), Some(spec)) = (&self.errors, &self.spec) else { return Ok(None) };
         let error = real(spec.dtype, cells.bytes).abs();
         match error.is_finite() {
@@ -106,7 +106,7 @@ impl Field {
 
     /// Notes the value of a step.
     #[inline]
-    pub(super) fn note(&mut self, step: u64, cells: &Cells<'_>, error: Option<f64>) {
+    pub(super) fn note(&mut self, step: u64, cells: &ColumnCells<'_>, error: Option<f64>) {
         if self.last.is_none_or(|last| last + 1 != step) {
             self.unbroken = step;
         }
@@ -171,7 +171,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    pub(super) fn of(node: &Node) -> Self {
+    pub(super) fn of(node: &ConfigNode) -> Self {
         let first = node.cells.iter().min().unwrap_or(0);
         let last = node.cells.iter().max().unwrap_or(0);
         let consecutive = match &node.cells {

@@ -9,16 +9,16 @@
 mod config;
 mod field;
 
-pub use config::{Condition, Config, Node, Quantity, Relation, Rule};
+pub use config::{Config, ConfigNode, Quantity, Relation, Rule, StepCondition};
 
-use super::sink::Cells;
+use super::sink::ColumnCells;
 use super::steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};
 use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::spec::{ColumnSpec, Schema, Structure};
 use crate::table::Priority;
-use field::{Field, Needs};
+use field::{ConfigField, Needs};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ struct Program {
 /// Creates items from steps by configs; never blocks.
 pub struct StructuredWriter {
     steps: StepWriter,
-    fields: Vec<Field>,
+    fields: Vec<ConfigField>,
     programs: Vec<Program>,
     /// The open step, or the next one, counted from the writer's start.
     step: u64,
@@ -65,7 +65,7 @@ impl StructuredWriter {
             return Err(Error::InvalidArgument("a structured writer needs at least one config".to_owned()));
         }
         configs.iter().try_for_each(|config| config.check(&fields))?;
-        let mut fields: Vec<Field> = fields.into_iter().map(Field::new).collect();
+        let mut fields: Vec<ConfigField> = fields.into_iter().map(ConfigField::new).collect();
         let mut keep_alive = 1;
         for config in &configs {
             for node in &config.nodes {
@@ -77,7 +77,7 @@ impl StructuredWriter {
                 }
             }
             for condition in &config.conditions {
-                if let Condition::Compare { quantity: Quantity::Data(field), .. } = condition {
+                if let StepCondition::Compare { quantity: Quantity::Data(field), .. } = condition {
                     fields[*field].compared = true;
                 }
             }
@@ -138,9 +138,9 @@ impl StructuredWriter {
     ///
     /// With `partial` the step stays open for more. If a field has its value already, or an error for a priority is not
     /// finite, the call fails and nothing is written.
-    pub fn append(&mut self, fields: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<Makes> {
+    pub fn append(&mut self, fields: &[usize], cells: &[ColumnCells<'_>], partial: bool) -> Result<Makes> {
         let mut columns: SmallVec<[usize; 8]> = SmallVec::with_capacity(fields.len());
-        let mut stored: SmallVec<[Cells<'_>; 8]> = SmallVec::with_capacity(fields.len());
+        let mut stored: SmallVec<[ColumnCells<'_>; 8]> = SmallVec::with_capacity(fields.len());
         let mut errors: SmallVec<[Option<f64>; 8]> = SmallVec::with_capacity(fields.len());
         for (field, cells) in fields.iter().zip(cells) {
             let field = &self.fields[*field];
@@ -177,7 +177,7 @@ impl StructuredWriter {
         self.step += open;
         self.episode = self.step;
         if clear_buffers {
-            self.fields.iter_mut().for_each(Field::forget);
+            self.fields.iter_mut().for_each(ConfigField::forget);
         }
         Ok(makes)
     }
@@ -209,17 +209,17 @@ impl StructuredWriter {
 
 impl Program {
     #[inline]
-    fn applies(&self, fields: &[Field], steps: &StepWriter, step: u64, episode: u64, ending: bool) -> bool {
+    fn applies(&self, fields: &[ConfigField], steps: &StepWriter, step: u64, episode: u64, ending: bool) -> bool {
         let since = step as i64 - self.applied;
-        let holds = |condition: &Condition| match *condition {
-            Condition::EndsEpisode => ending,
-            Condition::Compare { quantity, modulo, relation, number } => {
+        let holds = |condition: &StepCondition| match *condition {
+            StepCondition::EndsEpisode => ending,
+            StepCondition::Compare { quantity, modulo, relation, number } => {
                 let value = match quantity {
                     Quantity::StepIndex => Some(i128::from(step - episode)),
                     Quantity::StepsSinceApplied => Some(i128::from(since)),
                     Quantity::Data(field) => fields[field].value_at(step),
                 };
-                value.is_some_and(|value| Condition::holds(modulo, relation, number, value))
+                value.is_some_and(|value| StepCondition::holds(modulo, relation, number, value))
             }
         };
         let mut nodes = self.config.nodes.iter().zip(&self.needs);
@@ -228,8 +228,8 @@ impl Program {
             && nodes.all(|(node, needs)| fields[node.field].has(needs, &node.cells, steps, step))
     }
 
-    fn form(&self, fields: &[Field], steps: &mut StepWriter) -> Result<ItemForm> {
-        let column = |node: &Node| ItemColumn {
+    fn form(&self, fields: &[ConfigField], steps: &mut StepWriter) -> Result<ItemForm> {
+        let column = |node: &ConfigNode| ItemColumn {
             column: fields[node.field].column,
             start: 0,
             cells: node.cells.clone(),
@@ -238,7 +238,7 @@ impl Program {
         steps.form(&self.config.structure, &self.config.nodes.iter().map(column).collect::<Vec<_>>())
     }
 
-    fn priority(&self, fields: &[Field], step: u64) -> Priority {
+    fn priority(&self, fields: &[ConfigField], step: u64) -> Priority {
         match self.config.rule {
             Rule::Constant(priority) => Priority::Value(priority),
             Rule::TdError { max_weight, field } => {

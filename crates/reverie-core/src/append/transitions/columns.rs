@@ -3,7 +3,7 @@
 use super::options::TransitionOptions;
 use crate::error::{Error, Result};
 use crate::item::{self, Form, Pattern, PatternColumn};
-use crate::spec::{ColumnSpec, DType, Key, Schema, Structure};
+use crate::spec::{ColumnSpec, DType, Schema, Structure, StructureKey};
 use std::collections::HashMap;
 
 /// The names that the writer adds.
@@ -49,7 +49,7 @@ impl Columns {
             };
             for (key, structure) in entries {
                 let name = match key {
-                    Key::Str(name) if !RESERVED.contains(&name.as_str()) => name.clone(),
+                    StructureKey::Str(name) if !RESERVED.contains(&name.as_str()) => name.clone(),
                     other => {
                         return Err(Error::InvalidArgument(format!(
                             "extras cannot be named '{other}': the writer gives {RESERVED:?} itself, and names are text"
@@ -68,7 +68,7 @@ impl Columns {
         }
         parts.sort_by(|a, b| a.0.cmp(&b.0));
         let structure =
-            Structure::Dict(parts.iter().map(|(name, s, ..)| (Key::Str(name.clone()), s.clone())).collect());
+            Structure::Dict(parts.iter().map(|(name, s, ..)| (StructureKey::Str(name.clone()), s.clone())).collect());
         let columns = parts.iter().flat_map(|(_, _, columns, right)| columns.clone().map(|column| (column, *right)));
         let item = structure.paths().into_iter().zip(columns).map(|(path, (column, right))| (path, column, right));
         let item = item.collect();

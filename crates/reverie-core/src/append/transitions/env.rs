@@ -2,8 +2,8 @@
 
 use super::columns::Columns;
 use super::options::{TransitionOptions, TransitionStep};
-use crate::append::run::Run;
-use crate::append::sink::{Cells, next_episode, next_stream};
+use crate::append::run::ChunkRun;
+use crate::append::sink::{ColumnCells, next_episode, next_stream};
 use crate::item::{self, Body, Item};
 use crate::table::{Inserts, Priority};
 use std::collections::VecDeque;
@@ -18,16 +18,16 @@ struct Start {
 }
 
 /// The body that the latest items over several chunks share: from the chunk with step `first` to that with `last`.
-struct Span {
+struct SharedSpan {
     first: u64,
     last: u64,
     parts: Arc<item::Span>,
 }
 
 pub(super) struct Env {
-    run: Run,
+    run: ChunkRun,
     /// One for each column whose cells differ in width.
-    open_runs: Vec<Run>,
+    open_runs: Vec<ChunkRun>,
     step: u64,
     stream: u32,
     episode: u32,
@@ -38,11 +38,11 @@ pub(super) struct Env {
     /// It counts for the open starts only once the observation after it is known.
     earned: Option<(f64, bool)>,
     open: VecDeque<Start>,
-    span: Option<Span>,
+    span: Option<SharedSpan>,
 }
 
 impl Env {
-    pub(super) fn new(run: Run, open_runs: Vec<Run>) -> Self {
+    pub(super) fn new(run: ChunkRun, open_runs: Vec<ChunkRun>) -> Self {
         Self {
             run,
             open_runs,
@@ -130,18 +130,18 @@ impl Env {
         options: &TransitionOptions,
         index: usize,
         written: std::ops::Range<usize>,
-        cells: &[Cells<'_>],
+        cells: &[ColumnCells<'_>],
     ) {
         let writer = self.run.writer(self.step);
         for column in written {
-            let Cells { bytes, itemsize } = cells[column];
+            let ColumnCells { bytes, itemsize } = cells[column];
             let (run, within) = columns.places[column];
             if run == 0 {
                 let width = writer.layout().width(within);
                 writer.push(within, &bytes[index * width..(index + 1) * width]);
             } else {
                 let width = bytes.len() / options.num_envs;
-                let cell = Cells { itemsize, bytes: &bytes[index * width..(index + 1) * width] };
+                let cell = ColumnCells { itemsize, bytes: &bytes[index * width..(index + 1) * width] };
                 self.open_runs[run - 1].push_alone(self.step, cell);
             }
         }
@@ -154,7 +154,7 @@ impl Env {
         &mut self,
         columns: &mut Columns,
         options: &TransitionOptions,
-        (index, obs): (usize, &[Cells<'_>]),
+        (index, obs): (usize, &[ColumnCells<'_>]),
         value: Option<f64>,
         items: &mut Inserts,
     ) {
@@ -232,13 +232,13 @@ impl Env {
             return (Body::Span(Arc::clone(&span.parts)), origin);
         }
         let parts = Arc::new(vec![self.run.part(first, last, origin)].into());
-        self.span = Some(Span { first: origin, last: end, parts: Arc::clone(&parts) });
+        self.span = Some(SharedSpan { first: origin, last: end, parts: Arc::clone(&parts) });
         (Body::Span(parts), origin)
     }
 
     /// The body where cells of columns differ in width: each of these columns has chunks of its own.
     fn body_with_open(&self, columns: &Columns, first: u64, step: u64) -> (Body, u64) {
-        let link = |run: &Run, step| run.link(step).expect("the step's chunk is kept");
+        let link = |run: &ChunkRun, step| run.link(step).expect("the step's chunk is kept");
         let (from, to) = (link(&self.run, first), link(&self.run, self.step));
         let origin = self.run.get(from).start;
         let mut parts = vec![self.run.part(from, to, origin)];

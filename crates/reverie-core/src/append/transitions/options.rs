@@ -1,6 +1,6 @@
 //! The options of a transition writer, and the steps that are appended.
 
-use crate::append::sink::Cells;
+use crate::append::sink::ColumnCells;
 use crate::chunk::Compression;
 use crate::error::{Error, Result};
 use crate::table::Priority;
@@ -70,7 +70,7 @@ impl TransitionOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct TransitionStep<'a> {
     /// The observations in which the actions were taken, then the actions, then the extras; column by column.
-    pub columns: &'a [Cells<'a>],
+    pub columns: &'a [ColumnCells<'a>],
     /// The rewards of the actions.
     pub rewards: &'a [f64],
     /// The episode ended in a terminal state.
@@ -82,7 +82,7 @@ pub struct TransitionStep<'a> {
     /// The value of the observations, to compute priorities of the items that end here.
     pub bootstrap: Option<&'a [f64]>,
     /// The observations after the actions, read where an episode ended; only with [`RightEnds::Given`].
-    pub final_obs: Option<&'a [Cells<'a>]>,
+    pub final_obs: Option<&'a [ColumnCells<'a>]>,
     /// The value of `final_obs`.
     pub final_value: Option<&'a [f64]>,
 }

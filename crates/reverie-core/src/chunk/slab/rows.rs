@@ -14,27 +14,27 @@ use std::sync::atomic::Ordering;
 
 /// Rows of plain chunks with one layout, to gather column by column without reading the chunks again.
 #[derive(Debug)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct SlabRows<'a> {
     layout: &'a Arc<Layout>,
     /// The layout last found to be equal.
     alike: &'a Arc<Layout>,
     /// The cells, relative to each row's anchor, that are known to be published.
     cells: Range<i64>,
-    rows: Vec<Row<'a>>,
+    rows: Vec<SlabRow<'a>>,
     /// The largest place plus one.
     places: usize,
 }
 
 /// A position in a slab, and the place of the batch that it fills.
 #[derive(Clone, Copy, Debug)]
-struct Row<'a> {
+struct SlabRow<'a> {
     base: *const u8,
     anchor: u32,
     place: u32,
     slab: PhantomData<&'a Slab>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> SlabRows<'a> {
     /// Creates an empty list. For each added row, `cells` relative to its anchor can be gathered.
     pub(crate) fn new(layout: &'a Arc<Layout>, cells: Range<i64>, capacity: usize) -> Self {
         Self { layout, alike: layout, cells, rows: Vec::with_capacity(capacity), places: 0 }
@@ -54,7 +54,7 @@ impl<'a> Rows<'a> {
         if fits {
             self.alike = &slab.layout;
             self.places = self.places.max(place as usize + 1);
-            self.rows.push(Row { base: slab.base.as_ptr(), anchor, place, slab: PhantomData });
+            self.rows.push(SlabRow { base: slab.base.as_ptr(), anchor, place, slab: PhantomData });
         }
         fits
     }
@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
 
     /// Copies `n` cells of the column from each row to its place in `out`; the first cell is `relative` to the anchor.
     ///
-    /// A place is as large as `n` cells. `stores` have begun, and are finished before `out` is read. Panics if the cells are not among those of [`Rows::new`], or `out` lacks the
+    /// A place is as large as `n` cells. `stores` have begun, and are finished before `out` is read. Panics if the cells are not among those of [`SlabRows::new`], or `out` lacks the
     /// place.
     pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>], stores: Stores) {
         let place = *self.layout.place(column);
@@ -121,7 +121,7 @@ impl<'a> Rows<'a> {
         relative: i64,
         bytes: usize,
         out: &mut [MaybeUninit<u8>],
-        copy: impl Fn(&Row<'_>, usize, *mut u8),
+        copy: impl Fn(&SlabRow<'_>, usize, *mut u8),
     ) {
         // One check for all rows: none has a place beyond `places`.
         let out = out[..self.places * bytes].as_mut_ptr().cast::<u8>();

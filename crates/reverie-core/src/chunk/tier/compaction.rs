@@ -3,7 +3,7 @@
 use super::files::{Files, Refused};
 use super::ledger::held;
 use super::movable::Memory;
-use super::mover::{AT_ONCE, MoverState, Parts};
+use super::mover::{AT_ONCE, MoverState, TierState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SPARSE: f64 = 0.67;
 /// The same while the files have `disk_bytes`.
 const SPARSE_IF_FULL: f64 = 0.95;
 
-impl Parts {
+impl TierState {
     /// Copies some chunks of a sparse file to another one, if there is too much garbage; after the last of them the file is
     /// removed.
     ///

@@ -19,7 +19,7 @@ mod stored;
 pub(super) use movable::{Memory, Movable};
 pub use options::{TierInfo, TierOptions};
 pub(super) use record::Record;
-pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, Segments};
+pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, SegmentStore};
 pub(super) use shape::LastShape;
 pub(super) use stored::{Stored, Unread};
 
@@ -27,9 +27,9 @@ use crate::disk::{Disk, Input};
 use crate::error::{Error, Result};
 use files::{Files, Place};
 use ledger::{Ledger, held};
-use mover::{MoverState, Parts, Written};
-use queue::Queue;
-use segments::Shared;
+use mover::{MoverState, TierState, Written};
+use queue::MoveQueue;
+use segments::ReadSegments;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ use std::thread::{self, JoinHandle};
 
 /// Moves chunks to the disk. Each server has one at most; its meter holds it.
 pub(crate) struct Tier {
-    parts: Arc<Parts>,
+    parts: Arc<TierState>,
     mover: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -57,11 +57,11 @@ impl Tier {
         let ledger = Arc::new(Ledger::new(options.disk_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
         let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None, last: None });
-        let shared = Shared::new(Arc::clone(&ledger));
-        let parts = Arc::new(Parts {
+        let shared = ReadSegments::new(Arc::clone(&ledger));
+        let parts = Arc::new(TierState {
             options,
             ledger,
-            queue: Queue::default(),
+            queue: MoveQueue::default(),
             files,
             shared,
             moved: 0.into(),
@@ -82,12 +82,12 @@ impl Tier {
         Ok(())
     }
 
-    /// See [`Shared::set`].
-    pub(crate) fn share(&self, segments: Weak<dyn Segments>) {
+    /// See [`ReadSegments::set`].
+    pub(crate) fn share(&self, segments: Weak<dyn SegmentStore>) {
         self.parts.shared.set(segments);
     }
 
-    /// See [`Shared::place`].
+    /// See [`ReadSegments::place`].
     pub(super) fn place(
         &self,
         at: InSegment,
@@ -96,7 +96,7 @@ impl Tier {
         self.parts.shared.place(at, open)
     }
 
-    /// See [`Shared::follow`].
+    /// See [`ReadSegments::follow`].
     pub(super) fn follow(&self, chunk: &dyn Movable, saved: SavedChunk, last: &mut LastShape) {
         self.parts.shared.follow(chunk, saved, last);
     }

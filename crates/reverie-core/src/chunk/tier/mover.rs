@@ -4,9 +4,9 @@ use super::files::{File, Files, Place, Refused};
 use super::ledger::{Ledger, held};
 use super::movable::{Memory, Movable};
 use super::options::TierOptions;
-use super::queue::Queue;
+use super::queue::MoveQueue;
 use super::record::Record;
-use super::segments::Shared;
+use super::segments::ReadSegments;
 use super::shape::LastShape;
 use super::stored::Stored;
 use crate::clock::{Clock, SystemClock};
@@ -24,13 +24,13 @@ const MOST_LOOKED_AT: usize = 1024;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The state that the tier and its mover share.
-pub(super) struct Parts {
+pub(super) struct TierState {
     pub(super) options: TierOptions,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) queue: Queue,
+    pub(super) queue: MoveQueue,
     /// Guards the files. Chunks are written under it, by one thread at a time.
     pub(super) files: Mutex<Written>,
-    pub(super) shared: Shared,
+    pub(super) shared: ReadSegments,
     pub(super) moved: AtomicU64,
     pub(super) compacted: AtomicU64,
     pub(super) state: Mutex<MoverState>,
@@ -64,7 +64,7 @@ pub(super) enum MoverState {
     Fails(Error),
 }
 
-impl Parts {
+impl TierState {
     pub(super) fn high(&self) -> u64 {
         self.options.memory_bytes - self.options.memory_bytes / 16
     }

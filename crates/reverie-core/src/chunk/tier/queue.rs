@@ -10,7 +10,7 @@ const MORE: usize = 1024;
 
 /// Chunks that may be moved: packed ones, which are read slowly anyway, go first.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct MoveQueue {
     packed: Mutex<Turns>,
     raw: Mutex<Turns>,
 }
@@ -44,7 +44,7 @@ impl Turns {
     }
 }
 
-impl Queue {
+impl MoveQueue {
     fn of(&self, chunk: &dyn Movable) -> &Mutex<Turns> {
         if chunk.has_packed_bytes() { &self.packed } else { &self.raw }
     }

@@ -3,12 +3,12 @@
 use super::super::chooser::hole_bits;
 use super::super::codec::{Coding, Packed, RAW};
 use super::super::slab::Slab;
-use super::shape::{Column, as_saved, saved_bytes};
+use super::shape::{StoredColumn, as_saved, saved_bytes};
 use std::ops::Range;
 
 /// A chunk as it will be on the disk.
 pub(in crate::chunk) struct Record {
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<StoredColumn>,
     pub(super) crcs: Vec<u32>,
     pub(super) holes: Vec<Box<[u8]>>,
     pub(super) packed: bool,
@@ -48,8 +48,8 @@ impl Record {
     }
 
     fn add(&mut self, cells: u32, coding: Coding, width: usize, holes: Vec<u8>, stored: &[u8]) {
-        let block = Column::block_of(coding, width, stored.len());
-        self.columns.push(Column {
+        let block = StoredColumn::block_of(coding, width, stored.len());
+        self.columns.push(StoredColumn {
             cells,
             coding,
             holes: !holes.is_empty(),

@@ -43,7 +43,7 @@ impl SavedChunk {
 }
 
 /// The segments that a server writes.
-pub(crate) trait Segments: Send + Sync {
+pub(crate) trait SegmentStore: Send + Sync {
     /// The place of the chunk at this address, if one record that stays has all its cells: `published` of them.
     fn find(&self, address: usize, published: u64) -> Option<SavedChunk>;
 
@@ -52,7 +52,7 @@ pub(crate) trait Segments: Send + Sync {
 }
 
 /// The segments that chunks are read from.
-pub(super) struct Shared {
+pub(super) struct ReadSegments {
     ledger: Arc<Ledger>,
     /// Guards what is open. Segments are opened under it.
     state: Mutex<SegmentsState>,
@@ -60,11 +60,11 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct SegmentsState {
-    of: Option<Weak<dyn Segments>>,
+    of: Option<Weak<dyn SegmentStore>>,
     open: HashMap<u64, Weak<File>>,
 }
 
-impl Shared {
+impl ReadSegments {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger, state: Mutex::default() }
     }
@@ -72,7 +72,7 @@ impl Shared {
     /// From now on, chunks that are in these segments are read from there and not written to files of the tier.
     ///
     /// Chunks that are read from earlier segments stay there.
-    pub(super) fn set(&self, segments: Weak<dyn Segments>) {
+    pub(super) fn set(&self, segments: Weak<dyn SegmentStore>) {
         *held(&self.state) = SegmentsState { of: Some(segments), open: HashMap::new() };
     }
 
@@ -81,7 +81,7 @@ impl Shared {
         self.segments().is_some()
     }
 
-    fn segments(&self) -> Option<Arc<dyn Segments>> {
+    fn segments(&self) -> Option<Arc<dyn SegmentStore>> {
         held(&self.state).of.as_ref()?.upgrade()
     }
 

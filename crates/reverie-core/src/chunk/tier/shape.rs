@@ -9,7 +9,7 @@ const BLOCK: usize = 4096;
 
 /// The stored bytes of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct StoredColumn {
     pub(super) cells: u32,
     pub(super) coding: Coding,
     pub(super) holes: bool,
@@ -25,7 +25,7 @@ pub(super) struct Column {
 /// The data that chunks of equal columns share.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::chunk) struct Shape {
-    pub(super) columns: Box<[Column]>,
+    pub(super) columns: Box<[StoredColumn]>,
     /// The chunks were packed before they were moved.
     pub(super) packed: bool,
     /// The place of the first of them, with which the shape's bytes are counted.
@@ -36,7 +36,7 @@ pub(in crate::chunk) struct Shape {
 pub(in crate::chunk) type LastShape = Option<Arc<Shape>>;
 
 /// The shape of a chunk of these columns at this place: that of the chunk before, or a new one.
-pub(super) fn shared(columns: Vec<Column>, packed: bool, place: &Place, last: &mut LastShape) -> Arc<Shape> {
+pub(super) fn shared(columns: Vec<StoredColumn>, packed: bool, place: &Place, last: &mut LastShape) -> Arc<Shape> {
     match last {
         Some(last) if last.packed == packed && *last.columns == columns[..] => Arc::clone(last),
         _ => Arc::clone(last.insert(Arc::new(Shape { columns: columns.into(), packed, first: place.order() }))),
@@ -50,7 +50,7 @@ impl Shape {
     }
 }
 
-impl Column {
+impl StoredColumn {
     pub(super) fn hole_bytes(&self) -> u64 {
         if self.holes { u64::from(self.cells).div_ceil(8) } else { 0 }
     }
@@ -69,28 +69,28 @@ impl Column {
 }
 
 /// Bytes of a chunk of these columns as it is saved.
-pub(super) fn saved_bytes(columns: &[Column]) -> u64 {
+pub(super) fn saved_bytes(columns: &[StoredColumn]) -> u64 {
     head_bytes(columns.len()) as u64 + columns.iter().map(|column| column.hole_bytes() + column.stored).sum::<u64>()
 }
 
 /// The columns as they lie in a saved chunk.
-pub(super) fn as_saved(columns: &[Column]) -> Vec<Column> {
+pub(super) fn as_saved(columns: &[StoredColumn]) -> Vec<StoredColumn> {
     let mut at = head_bytes(columns.len()) as u64;
-    let place = |column: &Column| {
+    let place = |column: &StoredColumn| {
         let start = at + column.hole_bytes();
         at = start + column.stored;
-        Column { start, ..column.clone() }
+        StoredColumn { start, ..column.clone() }
     };
     columns.iter().map(place).collect()
 }
 
 /// The columns as they lie in a file of the tier.
-pub(super) fn side_by_side(columns: &[Column]) -> Vec<Column> {
+pub(super) fn side_by_side(columns: &[StoredColumn]) -> Vec<StoredColumn> {
     let mut at = 0;
-    let place = |column: &Column| {
+    let place = |column: &StoredColumn| {
         let start = at;
         at += column.stored;
-        Column { start, ..column.clone() }
+        StoredColumn { start, ..column.clone() }
     };
     columns.iter().map(place).collect()
 }

@@ -7,7 +7,7 @@
 use super::super::codec::{Coding, Packed, RAW, Section};
 use super::files::Place;
 use super::record::Record;
-use super::shape::{Column, LastShape, Shape, as_saved, saved_bytes, shared, side_by_side};
+use super::shape::{LastShape, Shape, StoredColumn, as_saved, saved_bytes, shared, side_by_side};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ pub(in crate::chunk) struct Stored {
     shape: Arc<Shape>,
     /// Empty if the bytes were never in memory.
     crcs: Crcs,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<RareFields>>,
 }
 
 /// The CRCs of the blocks of all columns, in order.
@@ -31,7 +31,7 @@ enum Crcs {
 
 /// The fields that only some chunks have.
 #[derive(Clone, Debug, Default)]
-struct Rest {
+struct RareFields {
     /// The bits of the columns that have cells without a value, in order.
     holes: Box<[Box<[u8]>]>,
     /// The bytes were never in memory; the CRCs are set by the first read.
@@ -63,7 +63,7 @@ impl Crcs {
     }
 }
 
-impl Rest {
+impl RareFields {
     /// `None` if there is nothing.
     fn of(holes: Vec<Box<[u8]>>, unread: Option<Unread>) -> Option<Box<Self>> {
         let unread = unread.map(|unread| (unread, OnceLock::new()));
@@ -75,7 +75,7 @@ impl Stored {
     /// The form of a chunk whose record is at `place`. `last` is the shape of the one before.
     pub(super) fn of(record: Record, place: Place, last: &mut LastShape) -> Self {
         let shape = shared(record.columns, record.packed, &place, last);
-        Self { place, shape, crcs: Crcs::of(&record.crcs), rest: Rest::of(record.holes, None) }
+        Self { place, shape, crcs: Crcs::of(&record.crcs), rest: RareFields::of(record.holes, None) }
     }
 
     /// The form of a chunk whose saved bytes are at `place` and were not read: of each column the section and the bytes of
@@ -91,14 +91,14 @@ impl Stored {
         let mut first_crc = 0;
         let column = |(section, width): (Section, usize)| {
             let Section { cells, coding, holes, stored, .. } = section;
-            let block = Column::block_of(coding, width, stored);
-            let column = Column { cells, coding, holes, start: 0, stored: stored as u64, block, first_crc };
+            let block = StoredColumn::block_of(coding, width, stored);
+            let column = StoredColumn { cells, coding, holes, start: 0, stored: stored as u64, block, first_crc };
             first_crc += column.num_blocks() as u32;
             column
         };
         let columns = as_saved(&sections.map(column).collect::<Vec<_>>());
         let shape = shared(columns, packed, &place, last);
-        Self { place, shape, crcs: Crcs::Many(Box::default()), rest: Rest::of(holes, Some(unread)) }
+        Self { place, shape, crcs: Crcs::Many(Box::default()), rest: RareFields::of(holes, Some(unread)) }
     }
 
     /// The same chunk, whose saved bytes are at `place`. `last` is the shape of the one before.
@@ -106,7 +106,7 @@ impl Stored {
         let shape = shared(as_saved(&self.shape.columns), self.shape.packed, &place, last);
         let (crcs, rest) = match self.first_read().and_then(|(_, known)| known.get()) {
             // It was read: what checked the first read is not needed any more.
-            Some(known) => (Crcs::of(known), Rest::of(self.hole_bits().to_vec(), None)),
+            Some(known) => (Crcs::of(known), RareFields::of(self.hole_bits().to_vec(), None)),
             None => (self.crcs.clone(), self.rest.clone()),
         };
         Self { place, shape, crcs, rest }
@@ -117,7 +117,7 @@ impl Stored {
         self.rest.as_ref().map_or(&[], |rest| &rest.holes)
     }
 
-    fn columns(&self) -> &[Column] {
+    fn columns(&self) -> &[StoredColumn] {
         &self.shape.columns
     }
 
@@ -180,7 +180,7 @@ impl Stored {
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| {
             let holes: usize = rest.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();
-            holes + size_of::<Rest>()
+            holes + size_of::<RareFields>()
         });
         let crcs = match self.crcs {
             Crcs::One(_) => 0,
@@ -210,7 +210,9 @@ impl Stored {
 
     fn holes(&self, column: usize) -> &[u8] {
         let columns = self.columns();
-        let (Some(Column { holes: true, .. }), Some(rest)) = (columns.get(column), &self.rest) else { return &[] };
+        let (Some(StoredColumn { holes: true, .. }), Some(rest)) = (columns.get(column), &self.rest) else {
+            return &[];
+        };
         &rest.holes[columns[..column].iter().filter(|column| column.holes).count()]
     }
 
@@ -286,7 +288,7 @@ impl Stored {
             bodies.extend_from_slice(self.holes(index));
             self.read_stored(index, &mut stored)?;
             bodies.extend_from_slice(&stored);
-            let Column { cells, coding, holes, .. } = *column;
+            let StoredColumn { cells, coding, holes, .. } = *column;
             sections.push(Section { cells, coding, holes, start, stored: stored.len() });
         }
         Ok(Packed::new(sections, &bodies))

@@ -6,9 +6,9 @@ use crate::spec::ANY_SIZE;
 
 /// The form of the first item whose form is [`Pattern::alike`]; `None` before it.
 #[derive(Debug, Default)]
-pub(super) struct Layout(Option<Form>);
+pub(super) struct TableLayout(Option<Form>);
 
-impl Layout {
+impl TableLayout {
     /// The layout of items of this form.
     pub(super) fn of(form: Option<&Form>) -> Self {
         Self(form.cloned())

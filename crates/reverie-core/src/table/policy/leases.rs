@@ -10,7 +10,7 @@ use std::hash::BuildHasherDefault;
 /// The leased draws of a table.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    pub(super) by_key: HashMap<Key, Leased, BuildHasherDefault<Spread>>,
+    pub(super) by_key: HashMap<Key, ItemLeases, BuildHasherDefault<Spread>>,
     /// Leased draws of present items and of used-up ones.
     pub(super) draws: u64,
     /// The draws among these of items that are gone: they count as made, because nothing can be drawn in their place.
@@ -21,7 +21,7 @@ pub(super) struct Leases {
 
 /// The leased draws of one item.
 #[derive(Debug, Default)]
-pub(super) struct Leased {
+pub(super) struct ItemLeases {
     /// The holder of each draw, and the item's age in nanoseconds at the draw, so that its count can be undone.
     pub(super) draws: SmallVec<[(Lessee, u64); 1]>,
     pub(super) item: Where,
@@ -39,7 +39,7 @@ pub(super) enum Where {
     Gone,
 }
 
-impl Leased {
+impl ItemLeases {
     pub(super) fn out(&self) -> Option<u32> {
         if let Where::Out { slot, .. } = self.item { Some(slot) } else { None }
     }

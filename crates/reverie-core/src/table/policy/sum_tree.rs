@@ -17,9 +17,9 @@ mod node;
 
 use crate::prefetch::{prefetch_at, prefetch_whole_at};
 use crate::wide::{Lanes, Plain, Wide, wide};
-use branch::{BARE, Branch, NOTHING, Summary};
+use branch::{BARE, Branch, NOTHING, WeightSummary};
 use marks::Marks;
-use node::{EMPTY, LANES, Node};
+use node::{EMPTY, LANES, SumNode};
 
 /// Descents that run together: enough to hide the latency of memory, few enough to stay in L1.
 const BLOCK: usize = 256;
@@ -31,11 +31,11 @@ const TOUCHED_AT_MOST: usize = 1024;
 /// Grows with the largest slot; a slot that was never set weighs 0. The weights' sum must be finite.
 #[derive(Clone, Debug)]
 pub struct SumTree {
-    leaves: Vec<Node>,
+    leaves: Vec<SumNode>,
     /// The levels from above the leaves up to a single branch; empty while one leaf is enough. Lane `i` of branch `n`
     /// is about node `8 n + i` of the level below.
     levels: Vec<Vec<Branch>>,
-    root: Summary,
+    root: WeightSummary,
     /// The leaves changed since the last settling, and scratch space for the levels above them.
     touched: Marks,
     marks: [Marks; 2],
@@ -95,8 +95,9 @@ impl SumTree {
     }
 
     /// The first slot that weighs `wanted`, which is one of the root's extremes and therefore present.
-    fn slot_of(&self, wanted: f64, side: impl Fn(&Branch) -> &Node) -> u32 {
-        let lane_of = |node: &Node| node.0.iter().position(|lane| *lane == wanted).expect("an extreme is some slot's");
+    fn slot_of(&self, wanted: f64, side: impl Fn(&Branch) -> &SumNode) -> u32 {
+        let lane_of =
+            |node: &SumNode| node.0.iter().position(|lane| *lane == wanted).expect("an extreme is some slot's");
         let node = self.levels.iter().rev().fold(0, |node, level| node * LANES + lane_of(side(&level[node])));
         (node * LANES + lane_of(&self.leaves[node])) as u32
     }
@@ -227,12 +228,12 @@ impl Wide for Settling<'_> {
     fn run(self, _: impl Lanes) {
         let SumTree { leaves, levels, root, touched, marks: [marks, above] } = self.0;
         let Some((first, rest)) = levels.split_first_mut() else {
-            *root = leaves.first().map_or(NOTHING, Summary::of_leaf);
+            *root = leaves.first().map_or(NOTHING, WeightSummary::of_leaf);
             return;
         };
         marks.begin(first.len(), touched.nodes().len());
         for node in touched.nodes().iter().map(|node| *node as usize) {
-            first[node / LANES].set(node % LANES, Summary::of_leaf(&leaves[node]));
+            first[node / LANES].set(node % LANES, WeightSummary::of_leaf(&leaves[node]));
             marks.mark(node / LANES);
         }
         let mut here = first;

@@ -14,7 +14,7 @@ mod windows;
 use super::emptied::{Dropped, Emptied};
 use super::largest::Largest;
 use super::largest_item::LargestItem;
-use super::layout::Layout;
+use super::layout::TableLayout;
 use super::leases::Leases;
 use super::lineage::Lineage;
 use super::open_cells::OpenCells;
@@ -74,7 +74,7 @@ pub struct Table {
     /// The last form that matched the signature or the layout: items of one writer share it.
     accepted: Option<Form>,
     /// For a table without a signature.
-    layout: Layout,
+    layout: TableLayout,
     /// For a table with a signature.
     open_cells: OpenCells,
     picks: Vec<Pick>,
@@ -107,7 +107,7 @@ impl Table {
             first_draws: None,
             configured: false,
             accepted: None,
-            layout: Layout::default(),
+            layout: TableLayout::default(),
             open_cells: OpenCells::default(),
             picks: Vec::new(),
             // The sampler's own random numbers do not change.
@@ -221,7 +221,7 @@ impl Table {
 
     /// The next item sets the table's layout again. For a caller that inserts no item of the layout after all.
     pub fn forget_layout(&mut self) {
-        (self.layout, self.accepted) = (Layout::default(), None);
+        (self.layout, self.accepted) = (TableLayout::default(), None);
     }
 
     /// Refuses a priority that one of the selectors does not accept.

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// It is tried whenever the table changes, and when bytes are freed that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum Obstacle {
     /// The rate limiter.
     Limiter,
     /// The limit of bytes of all tables.
@@ -19,7 +19,7 @@ pub enum Block {
     Turn,
 }
 
-impl Block {
+impl Obstacle {
     /// The reasons for which inserts wait.
     pub const OF_INSERTS: [Self; 4] = [Self::Limiter, Self::Bytes, Self::Memory, Self::Turn];
     /// The reasons for which samples wait.
@@ -41,13 +41,13 @@ impl Block {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blocked {
     /// Since when the first request waits for this reason.
-    since: Option<(Duration, Block)>,
+    since: Option<(Duration, Obstacle)>,
     times: [Duration; 5],
 }
 
 impl Blocked {
     /// Notes what holds the first waiting request back from now on; `None` if no request waits.
-    pub fn note(&mut self, block: Option<Block>, now: Duration) {
+    pub fn note(&mut self, block: Option<Obstacle>, now: Duration) {
         if self.since.map(|(_, block)| block) != block {
             *self = self.at(now);
             self.since = block.map(|block| (now, block));
@@ -64,7 +64,7 @@ impl Blocked {
     }
 
     /// The time during which a request waited for this reason.
-    pub fn of(&self, block: Block) -> Duration {
+    pub fn of(&self, block: Obstacle) -> Duration {
         self.times[block as usize]
     }
 

@@ -25,7 +25,7 @@ impl Counters {
 ///
 /// The arithmetic is in f64, and exact as long as the counts times `samples_per_insert` are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Numbers", into = "Numbers")]
+#[serde(try_from = "LimiterNumbers", into = "LimiterNumbers")]
 pub struct Limiter {
     pub(in crate::table) samples_per_insert: f64,
     pub(in crate::table) min_size_to_sample: u64,
@@ -34,18 +34,18 @@ pub struct Limiter {
 }
 
 /// The arguments of [`Limiter::new`], as a file has them.
-type Numbers = (f64, u64, f64, f64);
+type LimiterNumbers = (f64, u64, f64, f64);
 
-impl From<Limiter> for Numbers {
+impl From<Limiter> for LimiterNumbers {
     fn from(limiter: Limiter) -> Self {
         (limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff)
     }
 }
 
-impl TryFrom<Numbers> for Limiter {
+impl TryFrom<LimiterNumbers> for Limiter {
     type Error = Error;
 
-    fn try_from((samples_per_insert, min_size_to_sample, min_diff, max_diff): Numbers) -> Result<Self> {
+    fn try_from((samples_per_insert, min_size_to_sample, min_diff, max_diff): LimiterNumbers) -> Result<Self> {
         Self::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)
     }
 }

@@ -22,32 +22,32 @@ pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn Durable
 /// A request for draws that waits at its table, which may begin to delete sampled items meanwhile.
 pub(super) struct OnceConsumed {
     /// Held while the thread that waits is parked.
-    stage: Mutex<Stage>,
+    stage: Mutex<ConsumedStage>,
     durable: Arc<dyn Durable>,
 }
 
-struct Stage {
+struct ConsumedStage {
     ticket: Ticket<Draws>,
     /// The draws are made or the request was withdrawn: the ticket is the one to return.
     made: bool,
 }
 
-fn taken(stage: &mut Stage) -> Ticket<Draws> {
+fn taken(stage: &mut ConsumedStage) -> Ticket<Draws> {
     std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default())))
 }
 
 impl OnceConsumed {
     pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn Durable>) -> Self {
-        Self { stage: Mutex::new(Stage { ticket, made: false }), durable }
+        Self { stage: Mutex::new(ConsumedStage { ticket, made: false }), durable }
     }
 
     /// Its stage, after what has happened meanwhile.
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, ConsumedStage> {
         let mut stage = lock(&self.stage);
         if !stage.made
             && let Some(outcome) = stage.ticket.poll()
         {
-            *stage = Stage { ticket: durably_consumed(outcome, &self.durable), made: true };
+            *stage = ConsumedStage { ticket: durably_consumed(outcome, &self.durable), made: true };
         }
         stage
     }
@@ -89,7 +89,7 @@ impl Pending<Draws> for OnceConsumed {
         let mut stage = self.stage();
         if !stage.made {
             let made = taken(&mut stage).cancel();
-            *stage = Stage { ticket: durably_consumed(made, &self.durable), made: true };
+            *stage = ConsumedStage { ticket: durably_consumed(made, &self.durable), made: true };
         }
     }
 

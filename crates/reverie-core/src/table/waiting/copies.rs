@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// Counts of the copies of one extension, changed under the other table's lock.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CopyCounts {
     pub(super) inserted: AtomicU64,
     pub(super) dropped: AtomicU64,
     pub(super) waiting: AtomicU64,
 }
 
-impl Counts {
+impl CopyCounts {
     pub(super) fn get(&self) -> Copied {
         let [inserted, dropped, waiting] =
             [&self.inserted, &self.dropped, &self.waiting].map(|count| count.load(Relaxed));
@@ -48,18 +48,18 @@ pub(super) trait CopyTarget: Send + Sync {
 pub(super) struct Copying {
     pub(super) target: Weak<dyn CopyTarget>,
     pub(super) timeout: Option<Duration>,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<CopyCounts>,
 }
 
 /// Marks a waiting insert as that of a copy.
-pub(super) struct Copy {
+pub(super) struct InsertedCopy {
     /// The key of the original in its table.
     pub(super) key: Key,
     pub(super) until: Option<Duration>,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<CopyCounts>,
 }
 
-impl Copy {
+impl InsertedCopy {
     pub(super) fn key(&self) -> Key {
         self.key
     }

@@ -118,11 +118,11 @@ const COMMITS_FROM: Duration = Duration::from_millis(10);
 /// A request that is done once its outcome is durable.
 pub(super) struct OnceDurable<T> {
     /// Held while the thread that waits is parked.
-    stage: Mutex<Stage<T>>,
+    stage: Mutex<DurableStage<T>>,
     durable: Arc<dyn Durable>,
 }
 
-enum Stage<T> {
+enum DurableStage<T> {
     /// It waits at its table.
     Asked(Ticket<T>),
     /// It is done there, all of it or the part of a withdrawn request, and waits for the journal.
@@ -133,36 +133,36 @@ enum Stage<T> {
 
 impl<T: Outcome> OnceDurable<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn Durable>) -> Self {
-        let once = Self { stage: Mutex::new(Stage::Asked(ticket)), durable };
+        let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
         // The journal knows of it from now on, also if no caller ever waits.
         drop(once.stage());
         once
     }
 
     /// The stage of a request that ended at its table: what it has changed there waits for the journal.
-    fn applied(&self, outcome: Result<T>) -> Stage<T> {
+    fn applied(&self, outcome: Result<T>) -> DurableStage<T> {
         match outcome {
-            Ok(outcome) if outcome.has_changed() => Stage::Applied(outcome, self.durable.barrier()),
-            outcome => Stage::Done(outcome),
+            Ok(outcome) if outcome.has_changed() => DurableStage::Applied(outcome, self.durable.barrier()),
+            outcome => DurableStage::Done(outcome),
         }
     }
 
     /// Its stage, after what has happened meanwhile.
-    fn stage(&self) -> MutexGuard<'_, Stage<T>> {
+    fn stage(&self) -> MutexGuard<'_, DurableStage<T>> {
         let mut stage = lock(&self.stage);
         loop {
-            let next = match std::mem::replace(&mut *stage, Stage::Taken) {
-                Stage::Asked(mut ticket) => match ticket.poll() {
+            let next = match std::mem::replace(&mut *stage, DurableStage::Taken) {
+                DurableStage::Asked(mut ticket) => match ticket.poll() {
                     Some(outcome) => self.applied(outcome),
                     None => {
-                        *stage = Stage::Asked(ticket);
+                        *stage = DurableStage::Asked(ticket);
                         return stage;
                     }
                 },
-                Stage::Applied(outcome, mut barrier) => match barrier.poll() {
-                    Some(durable) => Stage::Done(durable.map(|()| outcome)),
+                DurableStage::Applied(outcome, mut barrier) => match barrier.poll() {
+                    Some(durable) => DurableStage::Done(durable.map(|()| outcome)),
                     None => {
-                        *stage = Stage::Applied(outcome, barrier);
+                        *stage = DurableStage::Applied(outcome, barrier);
                         return stage;
                     }
                 },
@@ -179,8 +179,8 @@ impl<T: Outcome> OnceDurable<T> {
 impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
     fn poll(&mut self) -> Option<Result<T>> {
         let mut stage = self.stage();
-        match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Done(outcome) => Some(outcome),
+        match std::mem::replace(&mut *stage, DurableStage::Taken) {
+            DurableStage::Done(outcome) => Some(outcome),
             other => {
                 *stage = other;
                 None
@@ -189,20 +189,20 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
     }
 
     fn is_done(&self) -> bool {
-        matches!(*self.stage(), Stage::Done(_))
+        matches!(*self.stage(), DurableStage::Done(_))
     }
 
     fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         loop {
             let stage = self.stage();
             let done = match &*stage {
-                Stage::Asked(ticket) => ticket.is_done_or_wakes(waker),
-                Stage::Applied(_, barrier) => {
+                DurableStage::Asked(ticket) => ticket.is_done_or_wakes(waker),
+                DurableStage::Applied(_, barrier) => {
                     self.durable.hurry();
                     barrier.is_done_or_wakes(waker)
                 }
-                Stage::Done(_) => return true,
-                Stage::Taken => return false,
+                DurableStage::Done(_) => return true,
+                DurableStage::Taken => return false,
             };
             if !done {
                 return false;
@@ -212,23 +212,23 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
 
     fn park(&self, timeout: Duration) {
         let commits = timeout >= COMMITS_FROM;
-        if commits && matches!(*self.stage(), Stage::Applied(..)) {
+        if commits && matches!(*self.stage(), DurableStage::Applied(..)) {
             self.durable.commit_here();
         }
         match &*self.stage() {
-            Stage::Asked(ticket) => ticket.park(timeout),
-            Stage::Applied(_, barrier) => {
+            DurableStage::Asked(ticket) => ticket.park(timeout),
+            DurableStage::Applied(_, barrier) => {
                 if !commits && !timeout.is_zero() {
                     self.durable.hurry();
                 }
                 barrier.park(timeout);
             }
-            Stage::Done(_) | Stage::Taken => {}
+            DurableStage::Done(_) | DurableStage::Taken => {}
         }
     }
 
     fn nudge(&self) {
-        if let Stage::Asked(ticket) = &*self.stage() {
+        if let DurableStage::Asked(ticket) = &*self.stage() {
             ticket.nudge();
         }
     }
@@ -236,8 +236,8 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
     /// The part that is done at the table waits for the journal, as all of it would.
     fn withdraw(&mut self) {
         let mut stage = self.stage();
-        let next = match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Asked(ticket) => self.applied(ticket.cancel()),
+        let next = match std::mem::replace(&mut *stage, DurableStage::Taken) {
+            DurableStage::Asked(ticket) => self.applied(ticket.cancel()),
             last => last,
         };
         *stage = next;
@@ -246,16 +246,16 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
     /// The outcome says that it is not committed, unless it is.
     fn cancel(mut self: Box<Self>) -> Result<T> {
         self.withdraw();
-        let last = std::mem::replace(&mut *self.stage(), Stage::Taken);
+        let last = std::mem::replace(&mut *self.stage(), DurableStage::Taken);
         match last {
-            Stage::Applied(outcome, _) => outcome.not_committed(why_not_committed(&self.durable.info())),
-            Stage::Done(outcome) => outcome,
-            Stage::Asked(_) | Stage::Taken => Ok(T::default()),
+            DurableStage::Applied(outcome, _) => outcome.not_committed(why_not_committed(&self.durable.info())),
+            DurableStage::Done(outcome) => outcome,
+            DurableStage::Asked(_) | DurableStage::Taken => Ok(T::default()),
         }
     }
 
     fn needs_commit(&self) -> bool {
-        matches!(*self.stage(), Stage::Applied(..))
+        matches!(*self.stage(), DurableStage::Applied(..))
     }
 }
 

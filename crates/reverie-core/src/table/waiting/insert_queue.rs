@@ -1,6 +1,6 @@
 //! Inserts that wait for their table, in order of arrival, and the number of their items: no call visits all of them.
 
-use super::copies::Copy;
+use super::copies::InsertedCopy;
 use super::promise::OutcomeCell;
 use super::senders::Origin;
 use crate::error::Error;
@@ -19,7 +19,7 @@ pub(super) struct PendingInsert {
     pub(super) since: Duration,
     pub(super) cell: Arc<OutcomeCell<Keys>>,
     /// Set for a copy, for which no caller waits.
-    pub(super) copy: Option<Copy>,
+    pub(super) copy: Option<InsertedCopy>,
 }
 
 impl PendingInsert {
@@ -42,7 +42,7 @@ impl PendingInsert {
 
     /// When it is dropped if it still waits.
     fn until(&self) -> Option<Duration> {
-        self.copy.as_ref().and_then(Copy::until)
+        self.copy.as_ref().and_then(InsertedCopy::until)
     }
 }
 

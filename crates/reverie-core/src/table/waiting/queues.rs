@@ -5,7 +5,7 @@
 
 use super::after::After;
 use super::budget::Budget;
-use super::copies::Copy;
+use super::copies::InsertedCopy;
 use super::insert_queue::InsertQueue;
 use super::sample_queue::{PendingTally, SampleQueue};
 use super::senders::Senders;
@@ -14,7 +14,7 @@ use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::Arc;
 use crate::table::policy::table::Table;
-use crate::table::types::blocked::{Block, Blocked};
+use crate::table::types::blocked::{Blocked, Obstacle};
 use crate::table::types::info::Times;
 use crate::table::types::inserts::{Keys, Priority};
 use crate::table::types::senders::{Arrivals, Sender};
@@ -47,14 +47,14 @@ pub(super) struct TableState {
 
 /// The work that remains after a hold of the lock, for the thread that held it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct RemainingWork {
     /// See [`TableState::driven`].
     pub(super) draws: bool,
     /// See [`TableState::moved`].
     pub(super) moves: bool,
 }
 
-impl Rest {
+impl RemainingWork {
     pub(super) fn is_any(self) -> bool {
         self.draws || self.moves
     }
@@ -128,7 +128,7 @@ impl TableState {
     }
 
     /// Continues the work that this thread left for its next hold of the lock.
-    pub(super) fn resume(&mut self, rest: Rest) {
+    pub(super) fn resume(&mut self, rest: RemainingWork) {
         if rest.draws {
             self.driven = false;
         }
@@ -148,19 +148,19 @@ impl TableState {
     /// Notes what holds the first insert and the first sample back, after both were tried.
     pub(super) fn note_blocked(&mut self, now: Duration, budget: Option<&Budget>) {
         let insert = self.inserts.first().map(|first| match budget {
-            _ if !self.table.can_insert() => Block::Limiter,
-            None => Block::Turn,
+            _ if !self.table.can_insert() => Obstacle::Limiter,
+            None => Obstacle::Turn,
             Some(budget) => match budget.blocks(&self.table, first.next()).map(|starved| starved.of) {
-                Some(Limit::Total) => Block::Bytes,
-                Some(Limit::Memory) => Block::Memory,
-                None => Block::Turn,
+                Some(Limit::Total) => Obstacle::Bytes,
+                Some(Limit::Memory) => Obstacle::Memory,
+                None => Obstacle::Turn,
             },
         });
         self.inserts_blocked.note(insert, now);
         let sample = self.samples.front().map(|first| match first.request.without_replacement {
-            _ if !self.table.limiter().can_sample(self.table.counters(), 1) => Block::Limiter,
-            true => Block::Items,
-            false => Block::Turn,
+            _ if !self.table.limiter().can_sample(self.table.counters(), 1) => Obstacle::Limiter,
+            true => Obstacle::Items,
+            false => Obstacle::Turn,
         });
         self.samples_blocked.note(sample, now);
     }
@@ -181,7 +181,7 @@ impl TableState {
         items: &mut impl Iterator<Item = (Item, Priority)>,
         keys: &mut Keys,
         first: Option<(Item, Priority)>,
-        copy: Option<&Copy>,
+        copy: Option<&InsertedCopy>,
         now: Duration,
         budget: Option<&Budget>,
     ) -> Option<(Item, Priority)> {

@@ -21,7 +21,7 @@ use super::copies::Copying;
 use super::durable::Durable;
 use super::insert_queue::{InsertQueue, PendingInsert};
 use super::promise::OutcomeCell;
-use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, TableState};
+use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, RemainingWork, TableState};
 use super::sample_queue::{PendingSample, SampleQueue};
 use super::senders::Senders;
 use super::ticket::Ticket;
@@ -134,7 +134,7 @@ impl SharedTable {
     }
 
     /// One hold of the lock; returns the remaining work, which the caller must continue.
-    fn hold<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool, Rest) {
+    fn hold<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool, RemainingWork) {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
@@ -142,7 +142,7 @@ impl SharedTable {
         let result = decision(&mut state, now);
         let budget = self.budget.as_deref();
         let draws = state.serve(now, budget, &mut after);
-        let rest = Rest { draws, moves: !state.moved && state.must_move(budget) };
+        let rest = RemainingWork { draws, moves: !state.moved && state.must_move(budget) };
         state.driven |= rest.draws;
         state.moved |= rest.moves;
         state.note_blocked(now, budget);

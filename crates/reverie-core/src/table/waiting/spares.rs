@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn fill(tables: &Arc<Tables>, name: &str, items: usize) {
-        use crate::append::{Cells, RowWriter, Sink};
+        use crate::append::{ColumnCells, RowWriter, Sink};
         use crate::spec::{ColumnSpec, DType, Schema, Structure};
         use crate::table::Priority;
         let sink: Arc<dyn Sink> = tables.clone();
@@ -103,7 +103,7 @@ mod tests {
         let column = ColumnSpec { path: String::new(), dtype: DType::Int8, shape: vec![] };
         let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
         let bytes = vec![0; items];
-        let rows = rows.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], items).unwrap();
+        let rows = rows.append(&schema, &[ColumnCells { itemsize: 1, bytes: &bytes }], items).unwrap();
         let items = rows.into_iter().map(|item| (item, Priority::Value(1.0))).collect();
         tables.get(name).unwrap().insert(items).unwrap();
     }

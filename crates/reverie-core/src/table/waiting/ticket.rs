@@ -29,12 +29,12 @@ pub struct Ticket<T> {
 
 enum TicketState<T> {
     Done(Result<T>),
-    Waiting(Waiting<T>),
+    Waiting(WaitingRequest<T>),
     Pending(Box<dyn Pending<T>>),
     Taken,
 }
 
-struct Waiting<T> {
+struct WaitingRequest<T> {
     holder: Arc<dyn RequestHolder<T>>,
     id: u64,
     cell: Arc<OutcomeCell<T>>,
@@ -126,7 +126,7 @@ impl<T> Ticket<T> {
         cell: Arc<OutcomeCell<T>>,
         withdraw_on_drop: bool,
     ) -> Self {
-        Self { state: TicketState::Waiting(Waiting { holder, id, cell, withdraw_on_drop }) }
+        Self { state: TicketState::Waiting(WaitingRequest { holder, id, cell, withdraw_on_drop }) }
     }
 
     /// A ticket that waits for its promise to be filled.

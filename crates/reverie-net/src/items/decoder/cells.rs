@@ -1,6 +1,6 @@
 //! Received cells of chunks.
 
-use super::limits::{Limits, broken, layout_bytes};
+use super::limits::{DecoderLimits, broken, layout_bytes};
 use super::names::Names;
 use crate::bulk::BulkIn;
 use crate::proto;
@@ -23,7 +23,7 @@ pub(super) struct Layouts {
 }
 
 impl Layouts {
-    fn get(&mut self, message: &proto::ChunkLayout, limits: &Limits) -> Result<Arc<Layout>> {
+    fn get(&mut self, message: &proto::ChunkLayout, limits: &DecoderLimits) -> Result<Arc<Layout>> {
         if let Some((_, layout)) = self.known.iter().find(|(known, _)| known == message) {
             return Ok(Arc::clone(layout));
         }
@@ -61,7 +61,7 @@ impl Layouts {
 pub(super) fn take(
     names: &mut Names,
     layouts: &mut Layouts,
-    limits: &Limits,
+    limits: &DecoderLimits,
     meter: &Arc<Meter>,
     message: &proto::ChunkCells,
     bulk: &dyn BulkIn,

@@ -6,7 +6,7 @@ use reverie_core::chunk::Layout;
 
 /// Limits on the memory that a connection uses on the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct DecoderLimits {
     /// Bytes of one chunk.
     pub max_chunk_bytes: u64,
     /// Chunks and bodies that the connection may name at a time, and patterns.
@@ -16,7 +16,7 @@ pub struct Limits {
     pub max_held_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for DecoderLimits {
     fn default() -> Self {
         Self { max_chunk_bytes: proto::MAX_CHUNK_BYTES, max_named: 1 << 20, max_held_bytes: 4 << 30 }
     }

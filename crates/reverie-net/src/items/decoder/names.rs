@@ -1,7 +1,7 @@
 //! The things that a connection has named, and the bytes that it holds through them.
 
 use super::episodes::Episodes;
-use super::limits::{Limits, broken, layout_bytes, too_many};
+use super::limits::{DecoderLimits, broken, layout_bytes, too_many};
 use super::released::{Pace, Released};
 use crate::convert::numbers;
 use crate::proto;
@@ -28,7 +28,7 @@ pub(super) enum NamedObject {
 
 pub(super) struct Names {
     known: HashMap<u64, NamedObject>,
-    limits: Limits,
+    limits: DecoderLimits,
     /// Bytes of bodies and forms.
     others: u64,
     /// Bytes of chunks that no table referred to when they were last looked at.
@@ -56,7 +56,7 @@ const SLACK: u64 = 16 << 20;
 const MOST_SLACK: u64 = 256 << 20;
 
 impl Names {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: DecoderLimits) -> Self {
         Self {
             known: HashMap::new(),
             limits,

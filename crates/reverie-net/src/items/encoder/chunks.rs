@@ -18,7 +18,7 @@ const MAX_PIECE_BYTES: u64 = (MAX_MESSAGE_BYTES - (64 << 10)) as u64;
 const HEAD_BYTES: usize = 96;
 
 /// Cells of each column.
-type Counts = SmallVec<[u32; 8]>;
+type ColumnCounts = SmallVec<[u32; 8]>;
 
 /// For each column the first cell and the number of cells.
 type Columns = SmallVec<[(u32, u32); 8]>;
@@ -33,7 +33,7 @@ struct KnownChunk {
     /// Its layout was sent or noted.
     defined: bool,
     /// Cells sent, or noted for the message.
-    sent: Counts,
+    sent: ColumnCounts,
     /// The packed form was sent or noted: there is nothing more to send.
     packed: bool,
     /// The index of the note about its cells in the message.
@@ -275,7 +275,13 @@ fn no_room(needed: u64) -> Result<Option<Pushed>> {
 }
 
 /// Notes the unsent cells of all columns; returns the bytes of a cell for which there is no room.
-fn note_cells(raw: &Raw, columns: &mut [(u32, u32)], sent: &mut Counts, planned: &mut u64, room: u64) -> Option<u64> {
+fn note_cells(
+    raw: &Raw,
+    columns: &mut [(u32, u32)],
+    sent: &mut ColumnCounts,
+    planned: &mut u64,
+    room: u64,
+) -> Option<u64> {
     let layout = raw.layout();
     for (column, ((_, noted), sent)) in columns.iter_mut().zip(sent).enumerate() {
         let (width, fresh) = (layout.width(column) as u64, raw.len(column) as u32 - *sent);

@@ -12,7 +12,7 @@ pub(super) const WARM: u64 = 512 << 10;
 
 /// The client's end: takes the bytes of one message at a time.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct RingOutlet {
     number: u32,
     mapping: Mapping,
     /// The position where the next range may begin.
@@ -35,7 +35,7 @@ pub(crate) enum Placed {
     Spilled(Bytes),
 }
 
-impl Outlet {
+impl RingOutlet {
     /// Maps the slot that the server gave. `Protocol` if it is not as described.
     pub(crate) fn open(slot: &Slot, fd: &OwnedFd) -> Result<Self> {
         let size = usize::try_from(slot.size_bytes)
@@ -101,7 +101,7 @@ impl Outlet {
     }
 }
 
-impl BulkOut for Outlet {
+impl BulkOut for RingOutlet {
     fn put(&mut self, bytes: &[u8]) {
         let more = bytes.len() as u64;
         if self.spilled.is_none() && self.len + more > self.room {

@@ -6,12 +6,12 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::io::Write;
 
 /// Our reader, and the peer's end of the socket.
-fn hostile(descriptors: Descriptors) -> (Reader, UnixStream) {
+fn hostile(descriptors: Descriptors) -> (SocketReader, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (split(ours, descriptors).unwrap().0, theirs)
 }
 
-fn pair() -> ((Reader, Writer), (Reader, Writer)) {
+fn pair() -> ((SocketReader, Writer), (SocketReader, Writer)) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (split(ours, Descriptors::Welcome).unwrap(), split(theirs, Descriptors::Refused).unwrap())
 }

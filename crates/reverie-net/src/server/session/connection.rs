@@ -6,15 +6,15 @@ use crate::items::{self, Decoder};
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL, ServerMessage};
 use crate::server::delivery::Link;
-use crate::server::latencies::Transport;
-use crate::transport::server::Way;
+use crate::server::latencies::RequestTransport;
+use crate::transport::server::ServerConnection;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Session {
     /// Starts a connection of the session: the first, or one that replaces a lost one.
-    pub(super) fn connect(&mut self, mut way: Box<dyn Way>) {
+    pub(super) fn connect(&mut self, mut connection: Box<dyn ServerConnection>) {
         let resumed = self.link.is_some() || self.forget.is_some();
         self.lose_link();
         self.connection += 1;
@@ -31,26 +31,26 @@ impl Session {
                 commit_grace_ms: self.shared.tables.commit_grace().as_millis() as u32,
             };
             // Before what this session sends ahead of batches.
-            way.send_ahead(ServerMessage { body: Some(Body::Hello(hello)) });
+            connection.send_ahead(ServerMessage { body: Some(Body::Hello(hello)) });
         }
-        self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
-        self.figures.connected(Transport::of(way.transport()), way.peer());
+        self.shared.counter(connection.transport()).fetch_add(1, Ordering::Relaxed);
+        self.figures.connected(RequestTransport::of(connection.transport()), connection.peer());
         let meter = Arc::clone(self.shared.tables.bytes().0);
-        let mut decoder = Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes));
+        let mut decoder = Decoder::new(meter, items::DecoderLimits::default(), Arc::clone(&self.episodes));
         decoder.adopt(std::mem::take(&mut self.released));
-        self.link = Some(Link::new(way, decoder));
+        self.link = Some(Link::new(connection, decoder));
         self.tell_held();
     }
 
     /// Handles the loss of the connection: waiting work continues, and unsent answers wait until the client asks again.
     pub(super) fn lose_link(&mut self) {
         let Some(link) = self.link.take() else { return };
-        self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
+        self.shared.counter(link.connection.transport()).fetch_sub(1, Ordering::Relaxed);
         self.figures.lost();
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
         self.end_consuming();
         self.released = link.decoder.release();
-        link.way.close();
+        link.connection.close();
         // The incomplete message is gone.
         let _ = self.charge.receive(0);
     }
@@ -58,11 +58,11 @@ impl Session {
     pub(in crate::server) fn say_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
             if let (false, Some(more)) = (stopping, self.shared.endings.allows()) {
-                tracing::warn!(peer = link.way.peer(), %error, "a connection is ended{more}");
+                tracing::warn!(peer = link.connection.peer(), %error, "a connection is ended{more}");
             }
             let reason = Some(convert::error::encode(&error));
             let goodbye = proto::Goodbye { reason, stopping };
-            link.way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
+            link.connection.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
         }
         self.lose_link();
     }

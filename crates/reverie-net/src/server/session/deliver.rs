@@ -1,7 +1,7 @@
 //! The sending of draws, each when there is room for it.
 
 use super::super::batches::Sent;
-use super::super::gathering::Room;
+use super::super::gathering::GatherTarget;
 use super::super::session::Session;
 use super::requests::refusal;
 use crate::proto::server_message::Body;
@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Sends a batch that a separate thread gathered.
-    pub(super) fn gathered(&mut self, gathered: Result<Room>) {
+    pub(super) fn gathered(&mut self, gathered: Result<GatherTarget>) {
         let Some((link, (planned, gathering))) =
             self.link.as_mut().and_then(|link| link.gathering.take().map(|gathering| (link, gathering)))
         else {
@@ -43,7 +43,7 @@ impl Session {
                 Ok(room) => {
                     let (slot, bytes) = room.give();
                     link.batches.announce(
-                        &mut *link.way,
+                        &mut *link.connection,
                         (answer.id, &planned, draws),
                         slot,
                         bytes.into(),

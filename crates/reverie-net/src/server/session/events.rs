@@ -2,9 +2,9 @@
 
 use super::{Finished, Session};
 use crate::proto::ClientMessage;
-use crate::server::gathering::Room;
+use crate::server::gathering::GatherTarget;
 use crate::server::pool::Leave;
-use crate::transport::server::Way;
+use crate::transport::server::ServerConnection;
 use futures_util::StreamExt;
 use reverie_core::{Error, Result};
 use std::task::{Context, Poll};
@@ -20,11 +20,11 @@ const REPLIES: u64 = 4 << 20;
 enum Event {
     Stop,
     Forget,
-    Arrived(Box<dyn Way>),
+    Arrived(Box<dyn ServerConnection>),
     Finished(Finished),
     Leave(Leave),
     Deliver,
-    Gathered(Result<Room>),
+    Gathered(Result<GatherTarget>),
     Message(Option<Result<ClientMessage>>),
     /// The client does not read.
     Stalled,
@@ -52,7 +52,7 @@ impl Session {
                     }
                     return false;
                 }
-                Event::Arrived(way) => self.connect(way),
+                Event::Arrived(connection) => self.connect(connection),
                 Event::Finished(finished) => self.finished(finished),
                 Event::Leave(leave) => {
                     if let Some(link) = &mut self.link {
@@ -89,8 +89,8 @@ impl Session {
         if let Poll::Ready(Some(finished)) = self.waiting.poll_next_unpin(context) {
             return Poll::Ready(Event::Finished(finished));
         }
-        if let Poll::Ready(Some(way)) = self.arrivals.poll_recv(context) {
-            return Poll::Ready(Event::Arrived(way));
+        if let Poll::Ready(Some(connection)) = self.arrivals.poll_recv(context) {
+            return Poll::Ready(Event::Arrived(connection));
         }
         self.stopping = self.stopping || self.stop.as_mut().poll(context).is_ready();
         let (stopping, deliverable) = (self.stopping, self.has_deliverable());
@@ -108,7 +108,7 @@ impl Session {
         }
         if stopping && self.undrained.is_some() {
             if self.last_messages > 0
-                && let Poll::Ready(message) = link.way.poll_receive(context)
+                && let Poll::Ready(message) = link.connection.poll_receive(context)
             {
                 self.last_messages -= 1;
                 return Poll::Ready(Event::Message(message));
@@ -134,13 +134,13 @@ impl Session {
         }
         // Do not read from a client that does not read.
         let most = self.shared.limits.session_batch_bytes.saturating_add(REPLIES);
-        match link.way.poll_queued(context, most) {
+        match link.connection.poll_queued(context, most) {
             Poll::Ready(()) => {}
             Poll::Pending => return Poll::Pending,
         }
-        let message = link.way.poll_receive(context);
+        let message = link.connection.poll_receive(context);
         // A complete message is counted as what it becomes.
-        let unfinished = if message.is_pending() { link.way.unfinished_bytes() } else { 0 };
+        let unfinished = if message.is_pending() { link.connection.unfinished_bytes() } else { 0 };
         match (message, self.charge.receive(unfinished)) {
             (Poll::Pending, Err(error)) => Poll::Ready(Event::TooMuch(error)),
             (message, _) => message.map(Event::Message),

@@ -6,7 +6,7 @@ use super::super::samples::{Patience, wait};
 use super::super::session::{Cancel, Finished, Session};
 use super::super::waits;
 use crate::convert;
-use crate::items::Arrived;
+use crate::items::ArrivedInsert;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
 use reverie_core::table::{Keys, Sent, SharedTable, Ticket};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// The keys of requests with consecutive numbers.
-struct Run {
+struct ConsecutiveKeys {
     first: u64,
     keys: Vec<Keys>,
     /// The arrival of their message.
     stopwatch: Stopwatch,
 }
 
-impl Run {
+impl ConsecutiveKeys {
     fn new(stopwatch: Stopwatch) -> Self {
         Self { first: 0, keys: Vec::new(), stopwatch }
     }
@@ -46,9 +46,9 @@ impl Session {
         // Before memory is allocated for cells.
         link.decoder.hold_at_most(self.charge.room());
         let unconfirmed = message.in_flight_bytes;
-        let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
-        link.way.consumed(&bulk);
-        let mut run = Run::new(stopwatch);
+        let arrived = link.decoder.insert(message, &*link.connection.bulk(&bulk)?)?;
+        link.connection.consumed(&bulk);
+        let mut run = ConsecutiveKeys::new(stopwatch);
         let whole = arrived.into_iter().try_for_each(|request| self.insert_one(request, &mut run));
         // Also if a later insert ends the connection: these are in their tables.
         self.confirm(&mut run);
@@ -71,12 +71,12 @@ impl Session {
         }
     }
 
-    fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
+    fn insert_one(&mut self, arrived: ArrivedInsert, run: &mut ConsecutiveKeys) -> Result<()> {
         if self.inserts.waiting.get(&arrived.id).is_some_and(|waiting| waiting.left) {
             self.inserts.returned.insert(arrived.id, arrived);
             return Ok(());
         }
-        let Arrived { id, table: number, mut items, size_bytes, waiting_bytes } = arrived;
+        let ArrivedInsert { id, table: number, mut items, size_bytes, waiting_bytes } = arrived;
         let mut before = Keys::new();
         match self.outcomes.look_up(id) {
             RequestStatus::Received => return Ok(()),
@@ -195,7 +195,7 @@ impl Session {
                 // sends it again, it waits for that.
                 self.wait_for_commit(id, of, keys, stopwatch);
             }
-            (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys], stopwatch }),
+            (Ok(keys), None) => self.confirm(&mut ConsecutiveKeys { first: id, keys: vec![keys], stopwatch }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
                 let keys = keys.iter().map(|key| key.get()).collect();
@@ -205,7 +205,7 @@ impl Session {
             }
         }
         if let Some(arrived) = self.inserts.returned.remove(&id) {
-            let mut run = Run::new(stopwatch);
+            let mut run = ConsecutiveKeys::new(stopwatch);
             let inserted = self.insert_one(arrived, &mut run);
             self.confirm(&mut run);
             if let Err(error) = inserted {
@@ -242,7 +242,7 @@ impl Session {
     }
 
     /// Confirms a run to the client, and remembers it.
-    fn confirm(&mut self, run: &mut Run) {
+    fn confirm(&mut self, run: &mut ConsecutiveKeys) {
         if run.keys.is_empty() {
             return;
         }

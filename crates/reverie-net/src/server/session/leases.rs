@@ -1,7 +1,7 @@
 //! Answers with leased draws: their owner while they are made, sent and not acknowledged yet.
 
 use super::super::delivery::Link;
-use super::super::outcomes::Outcome;
+use super::super::outcomes::RequestOutcome;
 use super::super::samples::Answer;
 use super::super::session::{Cancel, Drawing, Session};
 use crate::proto;
@@ -25,7 +25,7 @@ impl Session {
     pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
         self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.is_leased() {
-            self.outcomes.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
+            self.outcomes.done(answer.id, RequestOutcome::Draws(Box::new(answer.whole_again())));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::super::batches::heavy;
 use super::super::latencies::{Stopwatch, Verb};
-use super::super::outcomes::{Outcome, RequestStatus};
-use super::super::reading::Reading;
+use super::super::outcomes::{RequestOutcome, RequestStatus};
+use super::super::reading::ReadOptions;
 use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
 use super::super::session::{Cancel, Drawing, Finished, Session};
 use super::super::waits;
@@ -90,9 +90,9 @@ impl Session {
     /// held before the server was restarted are undone.
     pub(super) fn send_again(&mut self, id: u64) -> bool {
         match self.outcomes.take(id) {
-            Some(Outcome::Reply(reply)) => self.reply(*reply, true),
-            Some(Outcome::Draws(answer)) => self.answer(*answer),
-            Some(Outcome::Held(_)) => return false,
+            Some(RequestOutcome::Reply(reply)) => self.reply(*reply, true),
+            Some(RequestOutcome::Draws(answer)) => self.answer(*answer),
+            Some(RequestOutcome::Held(_)) => return false,
             None => {}
         }
         true
@@ -142,12 +142,12 @@ impl Session {
         if needed <= budget {
             return Ok(());
         }
-        let others = if self.asked_bytes == 0 { "" } else { " in addition to those under way" };
+        let others = if self.asked_bytes == 0 { "" } else { " in addition to those under connection" };
         Err(Error::ResourceExhausted {
             what: format!("a request for {draws} draws{others}"),
             needed,
             budget,
-            hint: "ask for fewer samples at a time, or keep fewer requests under way".to_owned(),
+            hint: "ask for fewer samples at a time, or keep fewer requests under connection".to_owned(),
         })
     }
 
@@ -190,7 +190,7 @@ impl Session {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
         }
-        let reading = Reading::decode(get.reading)?;
+        let reading = ReadOptions::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
         let keys = convert::numbers::decode(&get.keys, "keys")?;
         let (count, asked) = (keys.len() as u64, keys.len() as u64 * DRAW_BYTES);
@@ -214,7 +214,7 @@ impl Session {
         }
         let (count, asked) = (draws.len() as u64, needed);
         self.may_ask(count, asked, false)?;
-        Ok((Answer::whole(id, Reading::decode(None)?, draws), asked))
+        Ok((Answer::whole(id, ReadOptions::decode(None)?, draws), asked))
     }
 
     fn checkpoint(&mut self, id: u64, stopwatch: Stopwatch) {

@@ -1,6 +1,6 @@
 //! The spans of requests that belong to a trace.
 
-use super::super::latencies::{Transport, Verb};
+use super::super::latencies::{RequestTransport, Verb};
 use super::super::session::Session;
 use crate::proto::{self, reply::Body, request};
 use reverie_core::table::SharedTable;
@@ -26,9 +26,9 @@ impl Session {
         });
     }
 
-    fn transport_of_spans(&self) -> Option<Transport> {
+    fn transport_of_spans(&self) -> Option<RequestTransport> {
         let link = if self.spans.is_idle() { None } else { self.link.as_ref() };
-        link.map(|link| Transport::of(link.way.transport()))
+        link.map(|link| RequestTransport::of(link.connection.transport()))
     }
 
     /// The tables that a request draws from, if it has a span.

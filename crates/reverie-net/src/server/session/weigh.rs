@@ -7,7 +7,7 @@ impl Session {
     /// Counts the bytes that the session uses, also for its figures. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
         let weighed = self.count();
-        let lent = self.link.as_ref().map_or(0, |link| link.way.lent_bytes());
+        let lent = self.link.as_ref().map_or(0, |link| link.connection.lent_bytes());
         self.figures.holds(self.charge.bytes() + lent, self.waiting.len() + self.ready.len());
         weighed
     }

@@ -5,7 +5,7 @@ use reverie_core::chunk::{Chooser, ChunkWriter, Layout};
 use reverie_core::item::Body as Lies;
 
 /// Inserts an item of a packed chunk into the table; returns its key.
-fn insert_packed(shared: &Shared, item_bytes: usize, cells: usize) -> i64 {
+fn insert_packed(shared: &ServerState, item_bytes: usize, cells: usize) -> i64 {
     let layout = Arc::new(Layout::columnar(&[(item_bytes, 1)], cells));
     let mut writer = ChunkWriter::new(layout, Compression::Zstd, shared.tables.bytes().0);
     writer.push_cells(0, &vec![1; item_bytes * cells], cells);
@@ -26,22 +26,22 @@ async fn until(mut what: impl FnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdrawn() {
-    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 10, 400_000);
-    way.hello();
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    connection.hello();
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
     let held = shared.turns.hold();
-    (1..=2).for_each(|id| way.say(get(id, &[key])));
+    (1..=2).for_each(|id| connection.say(get(id, &[key])));
     until(|| shared.turns.num_threads() == 1).await;
-    way.ask(3, 1);
+    connection.ask(3, 1);
     let batch = |id| {
         let of = |message: &ServerMessage| matches!(&message.body, Some(Body::Batch(batch)) if batch.id == id);
-        way.script().queued.iter().any(of)
+        connection.script().queued.iter().any(of)
     };
     until(|| batch(3)).await;
-    way.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    connection.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
     let refused = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 1);
-    until(|| way.script().queued.iter().any(refused)).await;
+    until(|| connection.script().queued.iter().any(refused)).await;
     assert!(!batch(1) && !batch(2));
     drop(held);
     until(|| batch(2) && shared.turns.num_threads() == 0).await;
@@ -50,30 +50,34 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_waits_for_its_turn_ends_when_it_is_withdrawn_and_not_when_its_turn_comes() {
-    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 10, 400_000);
-    way.hello();
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    connection.hello();
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
     let _held = shared.turns.hold();
-    way.say(get(1, &[key]));
+    connection.say(get(1, &[key]));
     until(|| shared.turns.num_threads() == 1).await;
-    way.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    connection.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
     until(|| shared.turns.num_threads() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
     const ITEM_BYTES: usize = 5 << 20;
-    let (shared, way) = (shared(ITEM_BYTES, Limits::default(), None), ScriptedWay::default());
-    way.hello();
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    let (shared, connection) = (shared(ITEM_BYTES, Limits::default(), None), ScriptedConnection::default());
+    connection.hello();
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
     let _unpacking = shared.turns.hold_threads(true);
     let held = shared.turns.hold_threads(false);
-    way.ask(1, 1);
-    way.say(Asked::Request(proto::Request { id: 2, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
-    let part_bytes = || way.script().queued.iter().map(size).filter(|size| *size > 1).sum::<u64>();
+    connection.ask(1, 1);
+    connection.say(Asked::Request(proto::Request {
+        id: 2,
+        timeout: None,
+        body: Some(request::Body::Why("a".to_owned())),
+    }));
+    let part_bytes = || connection.script().queued.iter().map(size).filter(|size| *size > 1).sum::<u64>();
     let replied = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 2);
-    until(|| way.script().queued.iter().any(replied)).await;
+    until(|| connection.script().queued.iter().any(replied)).await;
     assert_eq!(part_bytes(), 0, "no thread gathers the batch yet");
     drop(held);
     until(|| part_bytes() >= ITEM_BYTES as u64).await;
@@ -86,35 +90,39 @@ fn get(id: u64, keys: &[i64]) -> Asked {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_of_a_small_packed_chunk_waits_for_no_turn_of_those_that_are_unpacked() {
-    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+    let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 1 << 20, 1);
-    way.hello();
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    connection.hello();
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
     let _turns = shared.turns.hold();
-    way.say(get(1, &[key; 8]));
-    until(|| way.script().queued.iter().map(size).sum::<u64>() >= 8 << 20).await;
+    connection.say(get(1, &[key; 8]));
+    until(|| connection.script().queued.iter().map(size).sum::<u64>() >= 8 << 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_a_thread_gathers_counts_among_the_unsent_ones() {
     let limits = Limits { session_batch_bytes: 6 << 20, ..Limits::default() };
-    let (shared, way) = (shared(5 << 20, limits, None), ScriptedWay::default());
+    let (shared, connection) = (shared(5 << 20, limits, None), ScriptedConnection::default());
     let small = shared.tables.get("a").unwrap().insert(row(&shared.tables, 2 << 20)).unwrap().poll().unwrap().unwrap();
-    way.hello();
-    Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+    connection.hello();
+    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
     let held = shared.turns.hold_threads(false);
-    way.ask(1, 1);
-    way.say(get(2, &[small[0].get()]));
-    way.say(Asked::Request(proto::Request { id: 3, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
+    connection.ask(1, 1);
+    connection.say(get(2, &[small[0].get()]));
+    connection.say(Asked::Request(proto::Request {
+        id: 3,
+        timeout: None,
+        body: Some(request::Body::Why("a".to_owned())),
+    }));
     let replied = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 3);
-    until(|| way.script().queued.iter().any(replied)).await;
-    assert!(way.script().most < 1 << 20, "both would be more than the bound");
+    until(|| connection.script().queued.iter().any(replied)).await;
+    assert!(connection.script().most < 1 << 20, "both would be more than the bound");
     drop(held);
-    until(|| way.script().bytes >= 5 << 20).await;
-    assert!(way.script().most < 6 << 20);
+    until(|| connection.script().bytes >= 5 << 20).await;
+    assert!(connection.script().most < 6 << 20);
     let mut bytes = 0;
     until(|| {
-        bytes += way.read().as_ref().map_or(0, size);
+        bytes += connection.read().as_ref().map_or(0, size);
         bytes >= 7 << 20
     })
     .await;
@@ -123,26 +131,30 @@ async fn a_batch_that_a_thread_gathers_counts_among_the_unsent_ones() {
 #[tokio::test]
 async fn the_refusal_of_a_request_overtakes_the_batches_of_others() {
     let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
-    let (shared, way) = (shared(3000, limits, None), ScriptedWay::default());
-    connect(&shared, &way).await;
-    way.read();
-    way.ask(1, 1);
+    let (shared, connection) = (shared(3000, limits, None), ScriptedConnection::default());
+    connect(&shared, &connection).await;
+    connection.read();
+    connection.ask(1, 1);
     settle().await;
-    way.ask(2, 0);
+    connection.ask(2, 0);
     settle().await;
-    let first = way.read().unwrap();
+    let first = connection.read().unwrap();
     assert!(matches!(first.body, Some(Body::Reply(reply)) if reply.id == 2));
-    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
 }
 
 #[tokio::test]
 async fn what_a_session_sends_ahead_of_batches_follows_its_hello() {
-    let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
-    connect(&shared, &way).await;
-    way.say(Asked::Request(proto::Request { id: 1, timeout: None, body: Some(request::Body::Why("a".to_owned())) }));
+    let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
+    connect(&shared, &connection).await;
+    connection.say(Asked::Request(proto::Request {
+        id: 1,
+        timeout: None,
+        body: Some(request::Body::Why("a".to_owned())),
+    }));
     settle().await;
-    assert!(matches!(way.read().unwrap().body, Some(Body::Hello(_))));
-    assert!(matches!(way.read().unwrap().body, Some(Body::Reply(_))));
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Hello(_))));
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Reply(_))));
 }
 
 /// A runtime with time.
@@ -154,12 +166,12 @@ fn runtime(threads: usize) -> tokio::runtime::Runtime {
 fn a_stop_ends_a_batch_that_is_unpacked_before_its_next_chunk() {
     let (serving, waiting) = (runtime(2), runtime(1));
     let (shared, held) = serving.block_on(async {
-        let (shared, way) = (shared(10, Limits::default(), None), ScriptedWay::default());
+        let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
         let keys = [(); 2].map(|()| insert_packed(&shared, 10, 400_000));
-        way.hello();
-        Arc::clone(&shared).welcome(Box::new(way.clone())).await;
+        connection.hello();
+        Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
         let held = shared.turns.hold();
-        way.say(get(1, &keys));
+        connection.say(get(1, &keys));
         until(|| shared.turns.num_threads() == 1).await;
         shared.stop(Duration::ZERO).await;
         (shared, held)
@@ -180,8 +192,8 @@ async fn messages_that_are_never_whole_are_counted_over_all_connections() {
     for name in 1..=3 {
         all.push(connect_as(&shared, name).await.0);
     }
-    let sends = |way: &ScriptedWay, bytes| {
-        let mut script = way.script();
+    let sends = |connection: &ScriptedConnection, bytes| {
+        let mut script = connection.script();
         script.unfinished = bytes;
         script.waker.take().into_iter().for_each(Waker::wake);
     };

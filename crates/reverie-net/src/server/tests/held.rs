@@ -1,6 +1,6 @@
 //! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
-use super::super::reading::Reading;
+use super::super::reading::ReadOptions;
 use super::super::samples::Answer;
 use super::*;
 use reverie_core::sample::{Draws, SampleRequest};
@@ -10,7 +10,7 @@ const CLIENT: u8 = 3;
 const REQUEST: u64 = 7;
 
 /// A server whose table deletes sampled items and has so many.
-fn consuming(items: usize) -> (Arc<Shared>, Arc<SharedTable>) {
+fn consuming(items: usize) -> (Arc<ServerState>, Arc<SharedTable>) {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
     let once = Change { max_times_sampled: Some(1), ..Change::default() };
@@ -23,7 +23,7 @@ fn consuming(items: usize) -> (Arc<Shared>, Arc<SharedTable>) {
 }
 
 /// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
-fn restarted() -> (Arc<Shared>, Arc<SharedTable>) {
+fn restarted() -> (Arc<ServerState>, Arc<SharedTable>) {
     let (shared, table) = consuming(2);
     let first = table.cut().iter().map(|(slot, of, _)| Leased { slot, generation: of.generation }).next().unwrap();
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
@@ -38,8 +38,8 @@ fn left(table: &SharedTable) -> (u64, u64, u64) {
     (info.size, info.leased, info.counters.samples)
 }
 
-fn report(way: &ScriptedWay, received: proto::Received) {
-    let mut script = way.script();
+fn report(connection: &ScriptedConnection, received: proto::Received) {
+    let mut script = connection.script();
     script.messages.push_back(ClientMessage { received: Some(received), ..Default::default() });
     script.waker.take().into_iter().for_each(Waker::wake);
 }
@@ -47,30 +47,30 @@ fn report(way: &ScriptedWay, received: proto::Received) {
 #[tokio::test]
 async fn the_error_that_ends_a_request_follows_the_batches_that_it_sent() {
     let (shared, _) = consuming(3);
-    let way = ScriptedWay::default();
-    connect(&shared, &way).await;
-    way.read();
+    let connection = ScriptedConnection::default();
+    connect(&shared, &connection).await;
+    connection.read();
     let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples: 5 }];
     let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
-    way.say(Asked::Request(proto::Request { id: 1, timeout: Some(0.0), body }));
+    connection.say(Asked::Request(proto::Request { id: 1, timeout: Some(0.0), body }));
     settle().await;
-    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.num_draws == 3));
-    let last = std::iter::from_fn(|| way.read()).last().unwrap();
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Batch(batch)) if batch.num_draws == 3));
+    let last = std::iter::from_fn(|| connection.read()).last().unwrap();
     assert!(matches!(last.body, Some(Body::Reply(reply)) if reply.id == 1), "the deadline");
 }
 
 #[tokio::test]
 async fn the_answer_to_a_return_follows_the_batch_that_is_returned() {
     let (shared, table) = consuming(1);
-    let way = ScriptedWay::default();
-    connect(&shared, &way).await;
-    way.read();
-    way.ask(1, 1);
+    let connection = ScriptedConnection::default();
+    connect(&shared, &connection).await;
+    connection.read();
+    connection.ask(1, 1);
     settle().await;
-    report(&way, proto::Received { returned: crate::convert::numbers::encode(&[1_u64]), ..Default::default() });
+    report(&connection, proto::Received { returned: crate::convert::numbers::encode(&[1_u64]), ..Default::default() });
     settle().await;
-    assert!(matches!(way.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
-    let last = std::iter::from_fn(|| way.read()).last().unwrap();
+    assert!(matches!(connection.read().unwrap().body, Some(Body::Batch(batch)) if batch.id == 1));
+    let last = std::iter::from_fn(|| connection.read()).last().unwrap();
     assert!(matches!(last.body, Some(Body::Reply(reply)) if reply.id == 1));
     assert_eq!(left(&table), (1, 0, 0));
 }
@@ -82,8 +82,8 @@ async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before
     report(&other, proto::Received { before: 100, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 1, 1), "another client acknowledges nothing of it");
-    let (way, _) = connect_as(&shared, CLIENT).await;
-    report(&way, proto::Received { before: REQUEST + 1, ..Default::default() });
+    let (connection, _) = connect_as(&shared, CLIENT).await;
+    report(&connection, proto::Received { before: REQUEST + 1, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 0, 1));
 }
@@ -91,12 +91,12 @@ async fn a_client_that_reconnects_acknowledges_the_draws_that_it_received_before
 #[tokio::test]
 async fn a_request_that_is_sent_again_after_a_restart_gets_the_draws_that_it_had() {
     let (shared, table) = restarted();
-    let (way, _) = connect_as(&shared, CLIENT).await;
-    way.ask(REQUEST, 1);
+    let (connection, _) = connect_as(&shared, CLIENT).await;
+    connection.ask(REQUEST, 1);
     settle().await;
-    assert!(matches!(way.script().queued.front().unwrap().body, Some(Body::Batch(_))));
+    assert!(matches!(connection.script().queued.front().unwrap().body, Some(Body::Batch(_))));
     assert_eq!(left(&table), (1, 1, 1), "the same item is leased again, and the other is still there");
-    report(&way, proto::Received { below: REQUEST + 1, ..Default::default() });
+    report(&connection, proto::Received { below: REQUEST + 1, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (1, 0, 1));
 }
@@ -104,9 +104,9 @@ async fn a_request_that_is_sent_again_after_a_restart_gets_the_draws_that_it_had
 #[tokio::test]
 async fn a_request_that_is_returned_after_a_restart_leaves_its_draws_to_others() {
     let (shared, table) = restarted();
-    let (way, _) = connect_as(&shared, CLIENT).await;
+    let (connection, _) = connect_as(&shared, CLIENT).await;
     let returned = crate::convert::numbers::encode(&[REQUEST]);
-    report(&way, proto::Received { returned, ..Default::default() });
+    report(&connection, proto::Received { returned, ..Default::default() });
     settle().await;
     assert_eq!(left(&table), (2, 0, 0));
 }
@@ -126,14 +126,14 @@ async fn draws_whose_client_does_not_reconnect_in_time_return_to_the_table() {
 #[tokio::test]
 async fn what_a_session_that_panics_has_drawn_returns_to_the_table() {
     let (shared, table) = consuming(3);
-    let (way, _) = connect_as(&shared, CLIENT).await;
+    let (connection, _) = connect_as(&shared, CLIENT).await;
     // One is sent and not acknowledged, and two wait for a fourth.
-    way.ask(1, 1);
-    way.ask(2, 3);
+    connection.ask(1, 1);
+    connection.ask(2, 3);
     settle().await;
     assert_eq!((left(&table), table.info().pending_samples), ((0, 3, 3), 1));
-    way.script().panics = true;
-    way.ask(3, 1);
+    connection.script().panics = true;
+    connection.ask(3, 1);
     settle().await;
     assert_eq!((left(&table), table.info().pending_samples), ((3, 0, 0), 0));
 }
@@ -142,8 +142,8 @@ async fn what_a_session_that_panics_has_drawn_returns_to_the_table() {
 async fn a_stop_waits_for_the_acknowledgement_of_draws_that_were_sent_so_that_no_last_checkpoint_has_them() {
     for acknowledges in [true, false] {
         let (shared, table) = consuming(2);
-        let (way, _) = connect_as(&shared, CLIENT).await;
-        way.ask(REQUEST, 1);
+        let (connection, _) = connect_as(&shared, CLIENT).await;
+        connection.ask(REQUEST, 1);
         settle().await;
         assert_eq!(left(&table), (1, 1, 1));
         let stopping = tokio::spawn({
@@ -153,7 +153,7 @@ async fn a_stop_waits_for_the_acknowledgement_of_draws_that_were_sent_so_that_no
         settle().await;
         assert!(!stopping.is_finished(), "the client may have them");
         if acknowledges {
-            report(&way, proto::Received { below: REQUEST + 1, ..Default::default() });
+            report(&connection, proto::Received { below: REQUEST + 1, ..Default::default() });
             settle().await;
         }
         assert_eq!(stopping.is_finished(), acknowledges);
@@ -171,7 +171,7 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     let request = SampleRequest { num_samples: 4, lessee: Some(lessee), ..SampleRequest::default() };
     let mut draws = table.sample(request).unwrap().await.unwrap();
     let keys = draws.keys.clone();
-    let mut answer = Answer::whole(REQUEST, Reading::default(), Draws::default());
+    let mut answer = Answer::whole(REQUEST, ReadOptions::default(), Draws::default());
     answer.lease = std::mem::take(&mut draws.lease);
     let behind = draws.split_off(3);
     answer.groups = VecDeque::from([draws, behind]);
@@ -193,7 +193,7 @@ async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> Answer {
         let request = SampleRequest { num_samples: 2, lessee: Some(lessee), ..SampleRequest::default() };
         draws.append(table.sample(request).unwrap().await.unwrap());
     }
-    let mut answer = Answer::whole(REQUEST, Reading::default(), Draws::default());
+    let mut answer = Answer::whole(REQUEST, ReadOptions::default(), Draws::default());
     answer.lease = std::mem::take(&mut draws.lease);
     let behind = draws.split_off(first);
     answer.groups = VecDeque::from([draws, behind]);

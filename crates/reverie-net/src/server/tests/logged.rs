@@ -1,6 +1,6 @@
 //! Log lines that clients can cause.
 
-use super::{ScriptedWay, connect_as, settle, shared};
+use super::{ScriptedConnection, connect_as, settle, shared};
 use crate::proto::{ClientMessage, client_message::Body as Asked};
 use crate::server::Limits;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ async fn connections_that_break_a_rule_again_and_again_are_logged_sparingly() {
     let _logged = tracing::subscriber::set_default(Warnings(Arc::clone(&lines)));
     let shared = shared(100, Limits::default(), None);
     for name in 1..=100 {
-        let (client, _): (ScriptedWay, bool) = connect_as(&shared, name).await;
+        let (client, _): (ScriptedConnection, bool) = connect_as(&shared, name).await;
         // A second hello.
         client.script().messages.push_back(ClientMessage {
             body: Some(Asked::Hello(crate::proto::ClientHello::default())),

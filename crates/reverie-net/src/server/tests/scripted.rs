@@ -1,13 +1,13 @@
 //! A transport whose client does what the test says, and a server with one table.
 
-use super::super::{Limits, Options, Shared};
+use super::super::{Limits, ServerOptions, ServerState};
 use crate::bulk::BulkIn;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
 use crate::token::NONCE_BYTES;
-use crate::transport::server::Way;
-use reverie_core::append::{Cells, RowWriter, Sink};
+use crate::transport::server::ServerConnection;
+use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// A transport whose client reads when the test says so.
 #[derive(Clone, Default)]
-pub(super) struct ScriptedWay(Arc<Mutex<Script>>);
+pub(super) struct ScriptedConnection(Arc<Mutex<Script>>);
 
 #[derive(Default)]
 pub(super) struct Script {
@@ -42,7 +42,7 @@ pub(super) fn size(message: &ServerMessage) -> u64 {
     if let Some(Body::Part(part)) = &message.body { part.data.len() as u64 } else { 1 }
 }
 
-impl ScriptedWay {
+impl ScriptedConnection {
     pub(super) fn script(&self) -> MutexGuard<'_, Script> {
         self.0.lock().unwrap()
     }
@@ -79,7 +79,7 @@ impl ScriptedWay {
     }
 }
 
-impl Way for ScriptedWay {
+impl ServerConnection for ScriptedConnection {
     fn transport(&self) -> &'static str {
         "shared-memory"
     }
@@ -146,7 +146,7 @@ impl Way for ScriptedWay {
 }
 
 /// A server with one table, and an item of `item_bytes` in it.
-pub(super) fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared> {
+pub(super) fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<ServerState> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let table = TableOptions {
         name: "a".to_owned(),
@@ -166,7 +166,7 @@ pub(super) fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> 
     };
     let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
     assert!(tables.get("a").unwrap().insert(row(&tables, item_bytes)).unwrap().is_done());
-    let options = Options {
+    let options = ServerOptions {
         address: "127.0.0.1:0".parse().unwrap(),
         token: token.map(str::to_owned),
         tls: None,
@@ -177,34 +177,34 @@ pub(super) fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> 
         checkpoint: None,
         spans: false,
     };
-    Shared::new(tables, &options)
+    ServerState::new(tables, &options)
 }
 
 pub(super) fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
     let sink: Arc<dyn Sink> = tables.clone();
     let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::UInt8, shape: vec![item_bytes] }];
     let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
-    let cells = [Cells { itemsize: 1, bytes: &vec![1; item_bytes] }];
+    let cells = [ColumnCells { itemsize: 1, bytes: &vec![1; item_bytes] }];
     let items = RowWriter::new(sink, Compression::None, false).append(&schema, &cells, 1).unwrap();
     items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
 }
 
 /// Connects the session of that name; returns whether the hello says that its outcomes are lost.
-pub(super) async fn connect_as(shared: &Arc<Shared>, name: u8) -> (ScriptedWay, bool) {
-    let way = ScriptedWay::default();
-    way.hello();
-    if let Some(Asked::Hello(hello)) = &mut way.script().messages[0].body {
+pub(super) async fn connect_as(shared: &Arc<ServerState>, name: u8) -> (ScriptedConnection, bool) {
+    let connection = ScriptedConnection::default();
+    connection.hello();
+    if let Some(Asked::Hello(hello)) = &mut connection.script().messages[0].body {
         hello.session = vec![name; 16];
     }
-    Arc::clone(shared).welcome(Box::new(way.clone())).await;
+    Arc::clone(shared).welcome(Box::new(connection.clone())).await;
     settle().await;
-    let Some(Body::Hello(hello)) = way.read().unwrap().body else { panic!("no hello") };
-    (way, hello.forgot)
+    let Some(Body::Hello(hello)) = connection.read().unwrap().body else { panic!("no hello") };
+    (connection, hello.forgot)
 }
 
-pub(super) async fn connect(shared: &Arc<Shared>, way: &ScriptedWay) {
-    way.hello();
-    Arc::clone(shared).welcome(Box::new(way.clone())).await;
+pub(super) async fn connect(shared: &Arc<ServerState>, connection: &ScriptedConnection) {
+    connection.hello();
+    Arc::clone(shared).welcome(Box::new(connection.clone())).await;
     settle().await;
 }
 

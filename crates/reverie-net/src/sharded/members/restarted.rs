@@ -1,6 +1,6 @@
 //! Servers that were restarted: how the client notices it, and admits them again before it uses their answers.
 
-use super::super::calls::{End, ShardOutcomes};
+use super::super::calls::{RequestEnd, ShardOutcomes};
 use super::Members;
 use reverie_core::replay::Info;
 use reverie_core::{Error, Result};
@@ -79,7 +79,7 @@ impl Members {
     /// One that does not answer in time stays as it is: its answers are not used.
     pub(in crate::sharded) async fn check_restarted(
         self: &Arc<Self>,
-        end: &End,
+        end: &RequestEnd,
         shards: impl IntoIterator<Item = usize>,
     ) {
         let restarted = shards.into_iter().filter(|shard| self.is_restarted(*shard) && !self.is_lost(*shard));

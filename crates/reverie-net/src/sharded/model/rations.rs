@@ -1,11 +1,11 @@
 //! The number of inserts granted to each shard.
 
-use super::{Model, Shard};
+use super::{Model, ModelShard};
 
 /// The ration of a shard without a limit. A signed 64-bit integer holds it.
 const UNLIMITED: u64 = i64::MAX as u64;
 
-impl Shard {
+impl ModelShard {
     /// The ration that may be in force: the larger of the reported one and the one sent since, until that is reported.
     pub(super) fn settle(&mut self) {
         let says = self.tally.and_then(|tally| tally.ration).unwrap_or(0);
@@ -31,7 +31,7 @@ impl Model {
     /// that shard has reported how much it was.
     pub fn rations(&mut self, wants: &[u64]) -> Vec<Option<(u64, u64)>> {
         let most = self.limiter.most_inserts(&self.counters());
-        let so_far: u64 = self.shards.iter().map(Shard::inserts).sum();
+        let so_far: u64 = self.shards.iter().map(ModelShard::inserts).sum();
         let promised: u64 = self.shards.iter().fold(so_far, |all, shard| all.saturating_add(shard.unused()));
         let targets = self.targets(most.map_or(UNLIMITED, |most| most.saturating_sub(so_far)), wants);
         let mut free = most.map_or(UNLIMITED, |most| most.saturating_sub(promised));
@@ -59,7 +59,7 @@ impl Model {
 
     /// Distributes inserts: first to shards where some wait, then evenly.
     fn targets(&self, mut left: u64, wants: &[u64]) -> Vec<u64> {
-        let rationed = |shard: &Shard| shard.here().is_some_and(|tally| tally.ration.is_some());
+        let rationed = |shard: &ModelShard| shard.here().is_some_and(|tally| tally.ration.is_some());
         let mut targets = vec![0; self.shards.len()];
         let mut wanting: Vec<(usize, u64)> = (self.shards.iter().enumerate())
             .filter(|(_, shard)| rationed(shard))

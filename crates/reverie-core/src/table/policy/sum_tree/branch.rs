@@ -1,10 +1,10 @@
 //! Nodes above the leaves: sums and extremes of eight nodes, on consecutive cache lines.
 
-use super::node::{EMPTY, LANES, Node};
+use super::node::{EMPTY, LANES, SumNode};
 
 /// The sum and the extremes of some weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Summary {
+pub(super) struct WeightSummary {
     /// Exactly 0 if no weight is positive.
     pub(super) total: f64,
     /// Infinite if no weight is positive.
@@ -14,12 +14,12 @@ pub(super) struct Summary {
 }
 
 /// The summary of no weights.
-pub(super) const NOTHING: Summary = Summary { total: 0.0, smallest: f64::INFINITY, largest: 0.0 };
+pub(super) const NOTHING: WeightSummary = WeightSummary { total: 0.0, smallest: f64::INFINITY, largest: 0.0 };
 
-impl Summary {
+impl WeightSummary {
     #[inline(always)]
-    pub(super) fn of_leaf(leaf: &Node) -> Self {
-        let positive = Node(leaf.0.map(|weight| if weight > 0.0 { weight } else { f64::INFINITY }));
+    pub(super) fn of_leaf(leaf: &SumNode) -> Self {
+        let positive = SumNode(leaf.0.map(|weight| if weight > 0.0 { weight } else { f64::INFINITY }));
         Self { total: leaf.total(), smallest: positive.smallest(), largest: leaf.largest() }
     }
 }
@@ -31,20 +31,20 @@ impl Summary {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Branch {
-    pub(super) prefixes: Node,
-    pub(super) totals: Node,
-    pub(super) smallest: Node,
-    pub(super) largest: Node,
+    pub(super) prefixes: SumNode,
+    pub(super) totals: SumNode,
+    pub(super) smallest: SumNode,
+    pub(super) largest: SumNode,
 }
 
 /// A branch without weights.
 pub(super) const BARE: Branch =
-    Branch { prefixes: EMPTY, totals: EMPTY, smallest: Node([f64::INFINITY; LANES]), largest: EMPTY };
+    Branch { prefixes: EMPTY, totals: EMPTY, smallest: SumNode([f64::INFINITY; LANES]), largest: EMPTY };
 
 impl Branch {
     /// Stores the summary of a node below. The running sums are those of before until [`Branch::refresh`].
     #[inline(always)]
-    pub(super) fn set(&mut self, lane: usize, below: Summary) {
+    pub(super) fn set(&mut self, lane: usize, below: WeightSummary) {
         self.totals.0[lane] = below.total;
         self.smallest.0[lane] = below.smallest;
         self.largest.0[lane] = below.largest;
@@ -52,8 +52,12 @@ impl Branch {
 
     /// Computes the running sums; returns the summary of all lanes.
     #[inline(always)]
-    pub(super) fn refresh(&mut self) -> Summary {
+    pub(super) fn refresh(&mut self) -> WeightSummary {
         self.prefixes = self.totals.prefixes();
-        Summary { total: self.totals.total(), smallest: self.smallest.smallest(), largest: self.largest.largest() }
+        WeightSummary {
+            total: self.totals.total(),
+            smallest: self.smallest.smallest(),
+            largest: self.largest.largest(),
+        }
     }
 }

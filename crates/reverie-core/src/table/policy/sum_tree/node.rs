@@ -8,11 +8,11 @@ pub(super) const LANES: usize = 8;
 /// Eight numbers on one cache line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(align(64))]
-pub(super) struct Node(pub(super) [f64; LANES]);
+pub(super) struct SumNode(pub(super) [f64; LANES]);
 
-pub(super) const EMPTY: Node = Node([0.0; LANES]);
+pub(super) const EMPTY: SumNode = SumNode([0.0; LANES]);
 
-impl Node {
+impl SumNode {
     /// The sum of the lanes, positive where any lane is.
     #[inline(always)]
     pub(super) fn total(&self) -> f64 {
@@ -63,7 +63,7 @@ impl Node {
 
     /// For weights: the lane at `point` when they lie end to end.
     ///
-    /// The lane's weight is positive, as in [`Node::descend`].
+    /// The lane's weight is positive, as in [`SumNode::descend`].
     #[inline(always)]
     pub(super) fn lane_at(&self, point: f64, lanes: impl Lanes) -> usize {
         let [a, b, c, d, e, f, g, h] = self.0;

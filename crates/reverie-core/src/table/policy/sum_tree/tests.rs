@@ -4,13 +4,13 @@ use proptest::prelude::*;
 /// Checks that every total, running sum and extreme matches its node's lanes, bit for bit.
 fn assert_consistent(tree: &mut SumTree) {
     tree.settle();
-    let mut below: Vec<Summary> = tree.leaves.iter().map(Summary::of_leaf).collect();
+    let mut below: Vec<WeightSummary> = tree.leaves.iter().map(WeightSummary::of_leaf).collect();
     for level in &mut tree.levels.clone() {
         assert_eq!(level.len(), below.len().div_ceil(LANES));
         for (index, summary) in below.iter().enumerate() {
             let (branch, lane) = (&level[index / LANES], index % LANES);
             let (total, smallest, largest) = (branch.totals.0[lane], branch.smallest.0[lane], branch.largest.0[lane]);
-            assert_eq!(Summary { total, smallest, largest }, *summary);
+            assert_eq!(WeightSummary { total, smallest, largest }, *summary);
         }
         below = level
             .iter_mut()
@@ -150,6 +150,6 @@ fn the_last_slot_with_weight_takes_what_rounding_puts_behind_the_end() {
 
 #[test]
 fn a_node_is_one_cache_line_and_a_branch_four_with_the_running_sums_first() {
-    assert_eq!((size_of::<Node>(), align_of::<Node>()), (64, 64));
+    assert_eq!((size_of::<SumNode>(), align_of::<SumNode>()), (64, 64));
     assert_eq!((size_of::<Branch>(), std::mem::offset_of!(Branch, prefixes)), (256, 0));
 }

@@ -5,7 +5,7 @@
 
 use super::Table;
 use crate::item::Key;
-use crate::table::policy::leases::{Leased, Where};
+use crate::table::policy::leases::{ItemLeases, Where};
 use crate::table::policy::selector::Selector;
 use crate::table::policy::slots::page::Cut;
 use crate::table::types::lessee::Lessee;
@@ -40,7 +40,7 @@ impl Table {
     pub fn cut_present(&mut self) -> Cut {
         let mut cut = self.slots.cut();
         if self.leases.used_up > 0 {
-            cut.hide(self.leases.by_key.values().filter_map(Leased::out).collect());
+            cut.hide(self.leases.by_key.values().filter_map(ItemLeases::out).collect());
         }
         cut
     }
@@ -199,7 +199,7 @@ impl Table {
     /// Discards all leases, and releases the items that were used up.
     pub(super) fn drop_leased(&mut self) {
         let leases = std::mem::take(&mut self.leases);
-        for slot in leases.by_key.values().filter_map(Leased::out) {
+        for slot in leases.by_key.values().filter_map(ItemLeases::out) {
             let item = self.slots.remove(slot);
             self.dropped.push(item);
         }

@@ -3,7 +3,7 @@
 use super::Table;
 use crate::error::{Error, Result};
 use crate::item::Key;
-use crate::table::policy::layout::Layout;
+use crate::table::policy::layout::TableLayout;
 use crate::table::policy::options::check_pattern;
 use crate::table::policy::selector::{AnySelector, Selector};
 use crate::table::policy::slots::page::{Cut, Spares};
@@ -108,7 +108,7 @@ impl Table {
         if self.options.signature.is_none() {
             // The items were alike when they were inserted.
             let mut forms = rows.iter().map(|row| &row.item.pattern);
-            self.layout = Layout::of(forms.find(|form| form.alike));
+            self.layout = TableLayout::of(forms.find(|form| form.alike));
         }
         for row in &mut rows {
             self.open_cells.open(self.options.signature.as_ref(), &mut row.item.pattern);

@@ -7,7 +7,7 @@ use crate::sync::lock;
 use crate::table::types::copies::{Copied, FirstDraw, InsertOnSample, MOST_WAITING};
 use crate::table::types::inserts::{Keys, Priority};
 use crate::table::waiting::budget::Budget;
-use crate::table::waiting::copies::{Copy, CopyTarget, Copying};
+use crate::table::waiting::copies::{CopyTarget, Copying, InsertedCopy};
 use crate::table::waiting::insert_queue::PendingInsert;
 use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::queues::TableState;
@@ -119,7 +119,7 @@ impl TableState {
                 continue;
             }
             let until = how.timeout.map(|timeout| now.saturating_add(timeout));
-            let copy = Copy { key: *key, until, counts: Arc::clone(&how.counts) };
+            let copy = InsertedCopy { key: *key, until, counts: Arc::clone(&how.counts) };
             copy.counts.waiting.fetch_add(1, Relaxed);
             let mut keys = Keys::new();
             let next = match self.inserts.is_empty() {
