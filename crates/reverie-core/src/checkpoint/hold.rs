@@ -86,7 +86,7 @@ impl Hold {
             }
             // The lock of a reader is shared: another shared one is granted next to it, and dropped at once. That of a server
             // is exclusive.
-            if !matches!(disk.lock_to_read(&path), Ok(Some(_))) {
+            if disk.lock_to_read(&path).map_err(storage("lock", &path))?.is_none() {
                 return Err(refusal(root, action, &format!("another server saves there; {advice}")));
             }
             let most = READERS.as_secs();

@@ -224,6 +224,23 @@ fn a_start_that_is_cancelled_waits_for_no_command() {
     store.hold().unwrap();
 }
 
+#[test]
+fn a_disk_that_fails_while_a_start_waits_for_a_command_is_reported_as_such_and_not_as_another_server() {
+    let mut reasons = Vec::new();
+    for operations in 0..8 {
+        let (disk, _) = two_checkpoints();
+        let _reader = disk.lock_to_read(&lock()).unwrap().expect("no server is there");
+        let one = Keep { count: 1, max_age: None };
+        let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), one).unwrap();
+        disk.stop_after(operations);
+        reasons.push(store.hold().unwrap_err().to_string());
+    }
+    assert!(reasons.iter().all(|reason| !reason.contains("another server")), "{reasons:?}");
+    for action in ["lock", "wait for"] {
+        assert!(reasons.iter().any(|reason| reason.contains(action)), "{reasons:?}");
+    }
+}
+
 /// A folder that keeps two checkpoints, of which the older one lacks commits; with the paths of both, and the tables as the
 /// older one has them.
 fn without_commits(syncs: Syncs) -> (FakeDisk, [PathBuf; 2], Vec<String>) {
