@@ -48,7 +48,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     """Whether the head has noisy layers, which explore. Otherwise actors are epsilon-greedy, and only then the settings
     of epsilon have an effect."""
     noisy_sigma: float = 0.5
-    """sigma_0: deviations of the noise at the start, times the root of a layer's inputs."""
+    """sigma_0: at the start, every deviation of the noise of a layer is this, divided by the root of its inputs."""
     spectral_norm: bool = False
     """Whether the layers before the head, convolutions and shared ones, have their weights divided by the largest
     singular value (Miyato et al. 2018). Refused where there is none."""
