@@ -177,7 +177,7 @@ class TrainedPolicy:
 
     @property
     def record(self) -> PolicyRecord:
-        """What its file says of it."""
+        """The record that its file has."""
         return PolicyRecord(self.agent, self.reference, self.spec, self.config, self.run)
 
     @property

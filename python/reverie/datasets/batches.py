@@ -26,8 +26,8 @@ class Batches(Iterator[Batch]):
 
     A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
     it is asked for. For a GPU another thread sends up to `sent_ahead` of them there. Use it as a context manager, or
-    `close` it: what was drawn and not delivered is then in `leftover`. Of an iterator that is dropped without that,
-    draws of a table that deletes sampled items return to their table.
+    `close` it: what was drawn and not delivered is then in `leftover`. If an iterator is dropped without that, draws
+    of a table that deletes sampled items return to their table.
 
     Args:
         tables: a table's name, or a mapping of names to shares: positive numbers, or `Annealed` for shares that change
