@@ -15,11 +15,11 @@ from reverie.agents.environments import describe
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "use-a-policy.md").read_text()
 
 
+NAMES = {"CQL on SAC": "cql-sac", "Ape-X DPG": "apex-dpg"}
+
+
 def names_in(text: str) -> set[str]:
-    return {
-        {"CQL on SAC": "cql-sac"}.get(name, name.lower().replace(" ", "-"))
-        for name in re.split(r",\s+|\s+and\s+", text)
-    }
+    return {NAMES.get(name, name.lower()) for name in re.split(r",\s+|\s+and\s+", text)}
 
 
 def test_the_page_names_the_agents_whose_policies_have_no_critic() -> None:
