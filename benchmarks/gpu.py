@@ -1,12 +1,12 @@
 """On a machine with a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
 
-Needs Reverie's wheel, PyTorch and Gymnasium, and this file alone; the curve of a game needs ale-py too. Each call ends
-within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature network with 3.3
-million parameters): a bare loop on one batch that stays on the device; the learner with batches drawn ahead and sent
-there while it computes, as with the runner `process`; with batches drawn when asked for, as in one process; and the
-policy's own inference. `curve` trains on Pong for so many minutes and goes on from there when it is called again.
-`compiled` measures the learner's update as it is and through `torch.compile`, which needs a C++ compiler, for
-CartPole's small network and for frames. All write JSON.
+Needs Reverie's wheel, PyTorch, Gymnasium, safetensors and this file alone; the curve of a game needs ale-py too. Each
+call ends within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature
+network with 3.3 million parameters): a bare loop on one batch that stays on the device; the learner with batches drawn
+ahead and sent there while it computes, as with the runner `process`; with batches drawn when asked for, as in one
+process; and the policy's own inference. `curve` trains on Pong for so many minutes and goes on from there when it is
+called again. `compiled` measures the learner's update as it is and through `torch.compile`, which needs a C++ compiler,
+for CartPole's small network and for frames. All write JSON.
 """
 
 from __future__ import annotations

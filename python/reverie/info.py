@@ -277,7 +277,7 @@ class Why:
     sample_reason: str | None
     """Why one more draw would wait now; None where it would be admitted."""
     stuck: bool
-    """True where inserts and samples both wait, and no request that waits now can end that."""
+    """True where inserts and samples are both held back, also if none waits, and no request that waits can end that."""
     text: str
     num_leased: int = 0
     """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""

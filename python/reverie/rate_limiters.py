@@ -35,7 +35,8 @@ class RateLimiter:
         max_diff: the largest that may remain after an insert.
 
     Raises:
-        ValueError: for limits that could never admit anything.
+        ValueError: for a `samples_per_insert` that is not above 0 and finite, a `min_size_to_sample` below 1, and a
+            `min_diff` above `max_diff`. The server refuses limits with which nothing could ever be sampled.
     """
 
     samples_per_insert: float

@@ -126,14 +126,14 @@ class Uniform(Selector):
 
 
 class MaxHeap(Selector):
-    """The item with the highest priority. Of several, the one that was inserted or updated first."""
+    """The item with the highest priority; among equals, the one that was inserted or updated first."""
 
     __slots__ = ()
     _numbers, _kind = (3,), "heap"
 
 
 class MinHeap(Selector):
-    """The item with the lowest priority. Of several, the one that was inserted or updated first."""
+    """The item with the lowest priority; among equals, the one that was inserted or updated first."""
 
     __slots__ = ()
     _numbers, _kind = (4,), "heap"

@@ -309,7 +309,7 @@ class Server:
 
         Blocks first while a periodic checkpoint is taken; then until clients have read what they requested, for `grace`
         and about two seconds at most; then for the last checkpoint and the end of the journal. Ctrl-C during the last
-        checkpoint is raised when that is written; a second one gives it up, where there is no journal. Ctrl-C ends the
+        checkpoint is raised when that is written; a second one abandons it, where there is no journal. Ctrl-C ends the
         wait for the journal: it ends in the background while the process lives, and its folder is released then.
 
         Args:

@@ -45,7 +45,8 @@ class Table:
         name: unique on the server.
         sampler: which item is sampled next; `reverie.selectors`.
         remover: which item leaves when the table is over `max_size`: an item goes in first, so this may be itself.
-        max_size: items that the table holds at most; draws that a client did not acknowledge may come back beyond it.
+        max_size: items that the table holds at most, up to 134,217,728 (2**27); draws that a client did not acknowledge
+            may come back beyond it.
         rate_limiter: what holds samples and inserts back; `reverie.rate_limiters`. None: samples wait for an item.
         max_times_sampled: an item leaves after it was sampled this often; below 1, never.
         extensions: what the table does in addition; `reverie.extensions`.

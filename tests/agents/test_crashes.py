@@ -158,9 +158,10 @@ def test_a_crash_while_another_environment_is_reset_loses_no_complete_step(crash
     assert {one for one in items if one[0] == 2} == {(2, 0, 1, False), (2, 1, 2, False), (2, 2, 3, True)}
 
 
-def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error(crashing):
+@pytest.mark.parametrize("limit", [None, 100])
+def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error_at_any_limit(crashing, limit):
     env_id, kind = crashing
-    actor, _ = actor_of("dqn", env_id)
+    actor, _ = actor_of("dqn", env_id, environment=EnvSettings(max_env_restarts=limit))
     kind.always_after = kind.steps + 40
 
     def act_on():

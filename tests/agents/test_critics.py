@@ -223,7 +223,7 @@ def test_an_agent_without_a_folder_of_presets_takes_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target_critics": 3}, "target_critics is 3, and num_critics 2"),
+        ({"target_critics": 3}, r"target_critics is 3, and must be at most num_critics \(2\)"),
         ({"num_critics": 0}, "num_critics is 0, and must be at least 1"),
         ({"dropout": 1.0}, r"dropout is 1.0, and must lie in \[0, 1\)"),
     ],

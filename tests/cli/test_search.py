@@ -80,7 +80,7 @@ def test_objectives_are_of_the_curve_and_a_confirmed_run_keeps_its_return():
         (["--search", "n_stp=int:1:5"], "has no setting 'n_stp'; did you mean n_step?"),
         ([*SPACE, "--set", "n_step=3"], "n_step has a value by --set and a range in the search space"),
         (["--search", "max_env_steps=int:1:5", "--max-steps", "900000"], "max_env_steps has a value by --max-steps"),
-        (["--search", "evaluate_every=int:1:5"], "evaluate_every says when runs are evaluated"),
+        (["--search", "evaluate_every=int:1:5"], "evaluate_every sets when runs are evaluated"),
         ([*SPACE, "--space", "nowhere.toml"], "nowhere.toml: no such file or directory"),
         ([*SPACE, "--seeds", "2-1"], "seeds are '2-1'"),
         ([*SPACE, "--set", "n_stp=3"], "did you mean n_step?"),

@@ -1,4 +1,4 @@
-"""docs/guides/atari.md says which agents learn from lives and how they store frames."""
+"""docs/guides/atari.md names the agents that learn from lives, how they store frames, and what training needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.acting import EnvActor, ReplayActor
 from reverie.agents.cql.actor import Actor as CqlActor
+from reverie.training import NEEDED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "atari.md"
 
@@ -38,3 +39,8 @@ def test_the_page_names_the_agents_that_store_each_frame_once() -> None:
     (stacks,) = re.findall(r"(`[^.]*?) store the stack of four frames", text)
     assert names(once) == {name for name, one in classes().items() if issubclass(one, ReplayActor)}
     assert names(once) | names(stacks) == classes().keys()
+
+
+def test_the_page_installs_every_package_that_training_needs() -> None:
+    (line,) = re.findall(r"\npip install reverie-\S+\.whl (.*)", PAGE.read_text())
+    assert set(NEEDED) <= {re.split("[>=]", word.strip('"'))[0] for word in line.split()}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Enumeration:
-    """Numbers the combinations of a vector of choices, the last choice fastest. Of other actions it is the identity."""
+    """Numbers the combinations of a vector of choices, the last choice fastest. The identity for other actions."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self._sizes = sizes

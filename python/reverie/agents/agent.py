@@ -138,8 +138,8 @@ class Agent:
 
         A `path` can also be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and "CartPole-v1" its
         preset for that environment. An environment without a preset takes the agent's defaults for its kind, or the
-        settings of another one of its kind. The target of another environment is never taken: the preset's `note` tells
-        which one is. Raises what `environments.describe` raises for an environment that has no preset and cannot be
+        settings of another one of its kind. The target of another environment is never taken: the preset's `note` has
+        the one that is. Raises what `environments.describe` raises for an environment that has no preset and cannot be
         made.
 
         `environment` has changed settings of the preset's table `[environment]`, by name. An environment without a

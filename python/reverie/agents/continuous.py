@@ -232,7 +232,8 @@ class EnsembleSettings(MaybePrioritizedSettings):
         checks.at_least_one(self, "num_critics")
         checks.not_negative(self, "target_critics", "dropout")
         if self.target_critics > self.num_critics:
-            raise ValueError(f"target_critics is {self.target_critics}, and num_critics {self.num_critics}")
+            most = f"num_critics ({self.num_critics})"
+            raise ValueError(f"target_critics is {self.target_critics}, and must be at most {most}")
         if self.dropout >= 1:
             raise ValueError(f"dropout is {self.dropout}, and must lie in [0, 1)")
 

@@ -156,7 +156,7 @@ def _require_actions(env_id: str, actions: spaces.Space[Any], *, in_vector: bool
         )
     if isinstance(actions, spaces.Box) and np.dtype(actions.dtype).kind != "f":
         raise UnsupportedEnvironmentError(
-            f"actions of {env_id} are {actions}, and agents here give fractions for a Box: name a wrapper that converts"
+            f"actions of {env_id} are {actions}, and agents here give floats for a Box: name a wrapper that converts"
             " them to MultiDiscrete, or to a Box of floats that it rounds"
         )
 

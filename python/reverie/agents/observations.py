@@ -130,7 +130,7 @@ def _box(space: spaces.Box, path: tuple[str, ...]) -> Leaf:
 
 
 def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any], space: spaces.Box) -> bool:
-    """Whether an array is an image: bytes, booleans, or numbers within [0, 1] on a grid, with few channels."""
+    """Whether an array is an image: bytes, booleans, or floats within [0, 1] with three axes, and few channels."""
     within = dtype.kind == "f" and bool((space.low >= 0).all() and (space.high <= 1).all())
     if not (dtype in (np.uint8, np.bool_) or (within and len(shape) == 3)):
         return False

@@ -130,8 +130,8 @@ class TrainedPolicy:
     def values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The value `[]` of one observation, or `[N]` of a batch, in float32: the estimate of the policy's return.
 
-        In the unit of `q_values`. PPO and IMPALA have values; the critics of other agents are no part of their policy,
-        but of a run's checkpoints. Raises what `q_values` raises.
+        In the unit of `q_values`. PPO and IMPALA have values; the critics of other agents are in a run's checkpoints.
+        Raises what `q_values` raises.
         """
         have = "those of ppo and impala have them; `q_values` is for agents of q-values"
         return self._computed("values", "values_in_rewards", f"no values: {have}", observation, state)
@@ -177,7 +177,7 @@ class TrainedPolicy:
 
     @property
     def record(self) -> PolicyRecord:
-        """What its file says of it."""
+        """The record that its file has."""
         return PolicyRecord(self.agent, self.reference, self.spec, self.config, self.run)
 
     @property

@@ -1,4 +1,4 @@
-"""What a policy's file says of it besides its weights, and the error of all that reads or writes one."""
+"""The record in a policy's file, which has everything but the weights, and the error of reading or writing a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class PolicyRecord:
-    """What a file says of its policy besides the weights."""
+    """Everything in the file of a policy but its weights."""
 
     agent: Agent
     reference: str

@@ -38,11 +38,11 @@ class RunSettings(Settings):
     evaluation_seconds: float = 300.0
     """An evaluation that takes longer is reported; with several processes, checkpoints no longer wait for it."""
     device: str = "cpu"
-    """The device of learner and policies: "cpu", "cuda", one of several GPUs as "cuda:1", or "auto", for which the plan
-    of the run takes "cuda" if this machine has a GPU and the agent computes on it, else "cpu"."""
+    """The device of learner and policies: "cpu", "cuda", one of several GPUs as "cuda:1", or "auto" (not on Ray),
+    for which the plan of the run takes "cuda" if this machine has a GPU and the agent computes on it, else "cpu"."""
     actor_device: str | None = None
-    """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. On Ray
-    `gpus_per_actor` decides instead."""
+    """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. Refused
+    on Ray, where `gpus_per_actor` decides."""
     compile: str = "auto"
     """Whether the learner's updates are compiled, on a GPU recorded as a CUDA graph: "off", "on" (from the second
     update on, on a GPU from the 21st, and an error if they cannot be), or "auto": while it learns, and without it if

@@ -54,9 +54,11 @@ Checkpoints = Annotated[
     ),
 ]
 Table = Annotated[str, _place(metavar="NAME", help="Name of the table.")]
-Timeout = Annotated[
-    float | None, _place(min=0, metavar="SECONDS", help="Seconds to wait for the table's rate limiter.")
+ImportTimeout = Annotated[
+    float | None,
+    _place(min=0, metavar="SECONDS", help="Seconds to wait for the server, and for the table's rate limiter."),
 ]
+ExportTimeout = Annotated[float | None, _place(min=0, metavar="SECONDS", help="Seconds to wait for each response.")]
 InFormat = Annotated[Format | None, _what("--format", help="Format of PATH (default: found by its files).")]
 OutFormat = Annotated[Format, _what("--format", help="Format of PATH.")]
 Columns = Annotated[list[str] | None, _what("--column", metavar="NAME", help="Only this column; repeat it for more.")]

@@ -16,8 +16,8 @@ Http = Annotated[
     str | None,
     _output(
         metavar="[HOST:]PORT",
-        help="Show the run, or the runs of --seeds, to browsers and monitoring on this port while it trains, on"
-        " 127.0.0.1 if there is no HOST; port 0 picks a free port and prints it.",
+        help="Show the training to browsers and monitoring on this port while it lasts, on 127.0.0.1 without a HOST;"
+        " port 0 picks a free port and prints it.",
     ),
 ]
 PageToken = Annotated[

@@ -144,7 +144,7 @@ def _plan(
 
     for name in ("max_env_steps", "evaluate_every"):
         if name in space:
-            refuse(f"search space: {name} says when runs are evaluated, and is the same for all trials: leave it out")
+            refuse(f"search space: {name} sets when runs are evaluated, and is the same for all trials: leave it out")
     agent = agents.find(request.agent).name
     folder = out or Path("runs") / f"search-{agent}-{request.env.replace('/', '_')}"
     run = preset.run

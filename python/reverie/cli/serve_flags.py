@@ -94,7 +94,7 @@ Tracing = Annotated[
     bool,
     typer.Option(
         "--tracing",
-        help="Export an OpenTelemetry span of each traced request, as the variables OTEL_* say; OTLP by default.",
+        help="Export an OpenTelemetry span of each traced request, as the variables OTEL_* set it; OTLP by default.",
     ),
 ]
 LogLines = Annotated[

@@ -198,8 +198,8 @@ Compile = Annotated[
     str | None,
     _short(
         metavar="WHEN",
-        help="Compile the learner's updates on the CPU: off, auto (while a longer run learns), or on (from the second"
-        " update on, or an error).",
+        help="Compile the learner's updates, or record them on a GPU: off, auto (while a longer run learns), or on"
+        " (from the second update on, or an error).",
     ),
 ]
 Disk = Annotated[

@@ -125,8 +125,8 @@ class BatchCalls(TableCalls):
             prefetch, columns, max_samples, as_, device, pinned, sent_ahead, seed: as for `batches`.
 
         Raises:
-            ValueError: for sizes below 1, or "drop" or "cross" on a table that deletes sampled items
-                (`max_times_sampled`).
+            ValueError: for sizes below 1; raised by the iterator: "drop" or "cross" on a table that deletes sampled
+                items (`max_times_sampled`).
             RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
         return self._batches(

@@ -26,8 +26,8 @@ class Batches(Iterator[Batch]):
 
     A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
     it is asked for. For a GPU another thread sends up to `sent_ahead` of them there. Use it as a context manager, or
-    `close` it: what was drawn and not delivered is then in `leftover`. Of an iterator that is dropped without that,
-    draws of a table that deletes sampled items return to their table.
+    `close` it: what was drawn and not delivered is then in `leftover`. If an iterator is dropped without that, draws
+    of a table that deletes sampled items return to their table.
 
     Args:
         tables: a table's name, or a mapping of names to shares: positive numbers, or `Annealed` for shares that change
@@ -277,7 +277,7 @@ def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
         raise TypeError(f"table must be a table's name or a mapping of names to shares, got {tables!r}")
     shares = {table: _checks.number(f"the share of table '{table}'", share) for table, share in tables.items()}
     if not shares or not all(share > 0 and math.isfinite(share) for share in shares.values()):
-        raise ValueError(f"shares must be positive numbers for at least one table, got {shares}")
+        raise ValueError(f"shares must be of at least one table, and each a finite number above 0, got {shares}")
     total = sum(shares.values())
     exact = {table: batch_size * share / total for table, share in shares.items()}
     counts = {table: math.floor(count) for table, count in exact.items()}

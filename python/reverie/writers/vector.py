@@ -77,8 +77,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             ClosedError: the writer was closed.
             Any other error of an item, sent before or with this step; the steps of all environments were written, and
             their items sent, and the episodes ended. Never append a step again after an error: it was written
-            (`error.step_written`), or it is refused again. Of several errors the first is raised, and notes name the
-            others.
+            (`error.step_written`), or it is refused again. The first error is raised, and notes name the others.
         """
         ends, here = self._mask("ended", ended, False), self._mask("where", where, True)
         if (ends & ~here).any():

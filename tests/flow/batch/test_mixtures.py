@@ -102,6 +102,12 @@ def test_shares_that_can_never_work_are_refused(make, reason):
         make()
 
 
+@pytest.mark.parametrize("shares", [{}, {"online": 1.0, "offline": 0.0}, {"online": -1.0}, {"online": float("inf")}])
+def test_constant_shares_that_are_not_above_0_are_refused(two, shares):
+    with pytest.raises(ValueError, match="shares must be of at least one table, and each a finite number above 0, got"):
+        two.batches(shares, 4)
+
+
 def test_a_seed_without_shares_that_change_is_refused(two):
     for tables in ("online", {"online": 1, "offline": 1}):
         with pytest.raises(ValueError, match="seed is for annealed shares"):

@@ -216,6 +216,15 @@ def test_table_arguments_are_refused_where_they_are_given():
         Table("t", **good, extensions=[1])
 
 
+def test_a_server_takes_the_largest_max_size_that_the_docstring_names_and_refuses_a_larger_one():
+    most = 2**27
+    assert f"{most:,} (2**27)" in str(Table.__doc__)
+    table = Table("t", selectors.Uniform(), selectors.Fifo(), most)
+    reverie.Server([table], listen=False).stop()
+    with pytest.raises(ValueError, match=rf"max_size must be between 1 and {most}, got {most + 1}"):
+        reverie.Server([table.replace(max_size=most + 1)], listen=False)
+
+
 def test_replace_keeps_options_that_are_none():
     table = Table("t", selectors.Uniform(), selectors.Fifo(), 10, max_times_sampled=3, max_bytes=100)
     assert table.replace(None, None, selectors.Lifo(), None, None, None, None, None).remover == selectors.Lifo()

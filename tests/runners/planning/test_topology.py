@@ -256,8 +256,8 @@ def test_unsupported_prefetch_is_refused_with_the_reason():
     bundled = dataclasses.replace(gorila.load_preset("CartPole-v1").config, bundled=True)
     for agent, runner, config, why in (
         (apex_dqn, "local", None, r"prefetch is 2, and in one process learning and acting take turns"),
-        (ppo, "process", None, r"prefetch is 2, and with these settings ppo learns from a queue"),
-        (gorila, "process", bundled, r"gorila learns from an actor and a learner that take turns"),
+        (ppo, "process", None, r"prefetch is 2, and each learner of ppo draws from a queue"),
+        (gorila, "process", bundled, r"each learner of gorila draws in turns with its actor: leave it out"),
     ):
         run = dataclasses.replace(agent.load_preset("CartPole-v1").run, prefetch=2)
         with pytest.raises(ValueError, match=why):

@@ -22,7 +22,7 @@ class CqlSacConfig(SacConfig, DatasetSettings):
     """tau: if set, alpha is `conservative_weight` times a factor, 1 at first, which rises where the term is above tau
     and falls where it is below."""
     conservative_learning_rate: float = 3e-4
-    """Of that factor."""
+    """The learning rate of that factor."""
     imitation_updates: int = 0
     """Updates at the start in which the policy learns the actions of the data, whatever their values are."""
     entropy_in_target: bool = True

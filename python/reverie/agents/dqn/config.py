@@ -22,7 +22,7 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, RateSettings, Munchausen
     adam_epsilon: float
     """Added to the denominator of Adam's steps."""
     huber_delta: float
-    """The paper clips the error term to [-1, 1]: a Huber loss with delta 1."""
+    """The absolute TD error above which the loss is linear; 1 clips the error term to [-1, 1], as the paper does."""
     max_grad_norm: float
     """Gradients with a larger norm are scaled down to it."""
     target_period: int

@@ -23,7 +23,7 @@ class IqlConfig(DatasetSettings, AnnealSettings):
     policy_learning_rate: float
     """The learning rate of the policy network."""
     critic_learning_rate: float
-    """Also of the value network."""
+    """The learning rate of the critics and of the value network."""
     expectile: float
     """tau: the expectile of q-values that the value network learns; 0.5 is their mean, towards 1 their maximum."""
     advantage_scale: float

@@ -57,7 +57,7 @@ class PpoConfig(RateSettings, NoiseSettings):
     normalise_advantages: bool = True
     """Whether the advantages of each minibatch have mean 0 and deviation 1."""
     initial_sigma: float = 1.0
-    """Of continuous actions: the deviation at the start, in units where actions span [-1, 1]. It is then learnt."""
+    """The deviation of continuous actions at the start, in units where actions span [-1, 1]. It is then learnt."""
     shared_layers: bool = False
     """Whether policy and value network share all layers but their last, as is usual for images."""
     lstm_units: int = 0

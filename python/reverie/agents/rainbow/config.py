@@ -27,7 +27,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     hidden: tuple[int, ...]
     """Widths of the hidden layers; the last one is that of each stream of the head."""
     head: str
-    """What the network estimates of returns: "categorical" (C51), "quantile" (IQN), or their mean alone, "scalar"."""
+    """The estimate of returns: their distribution, "categorical" (C51) or "quantile" (IQN), or their mean, "scalar"."""
     v_min: float = 0.0
     """The smallest return of the categorical head; those below count as it."""
     v_max: float = 0.0
@@ -39,7 +39,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     policy_quantiles: int = 32
     """Fractions whose quantiles' mean is the value of an action (K): the middles of as many equal parts of [0, 1]."""
     huber_delta: float = 1.0
-    """kappa: of the quantile and the scalar head."""
+    """kappa: the absolute TD error above which the loss of the quantile and of the scalar head is linear."""
     dueling: bool = True
     """Whether the head has a stream for the value and one for the advantages."""
     double: bool = True
@@ -48,7 +48,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     """Whether the head has noisy layers, which explore. Otherwise actors are epsilon-greedy, and only then the settings
     of epsilon have an effect."""
     noisy_sigma: float = 0.5
-    """sigma_0: deviations of the noise at the start, times the root of a layer's inputs."""
+    """sigma_0: at the start, every deviation of the noise of a layer is this, divided by the root of its inputs."""
     spectral_norm: bool = False
     """Whether the layers before the head, convolutions and shared ones, have their weights divided by the largest
     singular value (Miyato et al. 2018). Refused where there is none."""

@@ -25,11 +25,11 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings)
     critic_learning_rate: float
     """The learning rate of the critics."""
     temperature_learning_rate: float
-    """0 keeps the temperature where it starts."""
+    """The learning rate of the temperature; 0 keeps it where it starts."""
     initial_temperature: float
     """alpha at the start."""
     entropy_per_action: float
-    """The entropy that the temperature is steered to, for each number of an action; -1 in the paper."""
+    """The target entropy, divided by the number of components of an action; -1 in the paper."""
     target_rate: float
     """tau: how far the target critics move to the online ones at every update."""
     random_steps: int
@@ -37,7 +37,7 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings)
     policy_period: int = 1
     """Updates of the critics for each of the policy and the temperature."""
     policy_critics: str = "min"
-    """What the policy raises: the "min" of the critics, or their "mean" (REDQ, DroQ)."""
+    """The value that the policy maximises: the "min" of the critics, or their "mean" (REDQ, DroQ)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

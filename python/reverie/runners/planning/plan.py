@@ -164,10 +164,8 @@ def _check_prefetch(topology: Topology) -> None:
             " same run: leave it out, or use the runner 'process' or 'ray'"
         )
     if not needs.draws_ahead:
-        takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
-        raise ValueError(
-            f"prefetch is {ahead}, and with these settings {topology.agent} learns from {takes}: leave it out"
-        )
+        draws = "in turns with its actor" if needs.bundled else "from a queue, which gives each unroll once"
+        raise ValueError(f"prefetch is {ahead}, and each learner of {topology.agent} draws {draws}: leave it out")
 
 
 def _check_shards(agent: Agent, topology: Topology) -> None:

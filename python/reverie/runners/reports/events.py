@@ -43,7 +43,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of the run, reported a few times a second."""
+    """The state of the run, reported about ten times a second."""
 
     env_steps: int
     updates: int
