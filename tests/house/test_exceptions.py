@@ -25,6 +25,7 @@ MAKES: dict[str, Any] = {
     "Callable[[str], str]": str.upper,
     "Crash": ("reverie.agents.core", "Crash", ("CartPole-v1", 3, 17, "ValueError: no")),
     "Mapping[str, int]": {"replay": 100, "networks": 5},
+    "Mapping[str, float]": {"learning_rate": 0.5},
     "Path": Path("runs/a"),
     "Path | None": Path("runs/b"),
     "Sequence[SettingChange]": [("reverie.runners.checkpoints.setting_changes", "SettingChange", ("a", 1, 2, "no"))],

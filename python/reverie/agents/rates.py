@@ -33,6 +33,11 @@ class AnnealSettings(Settings):
         checks.within_unit(self, "anneal_to")
         checks.one_of(self, "anneal_shape", SHAPES)
 
+    def without_effect(self) -> dict[str, str]:
+        """Also how rates fall, if they do not."""
+        idle = {} if self.anneal_updates else dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")
+        return {**super().without_effect(), **idle}
+
     def annealed(self, update: int) -> float:
         """The share of the rates that is left at an update, 1 at the first one."""
         if self.anneal_updates == 0:

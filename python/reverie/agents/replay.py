@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from reverie import rate_limiters, selectors
@@ -85,6 +85,10 @@ class HindsightSettings(ReplaySettings):
         checks.one_of(self, "her", ("", *hindsight.STRATEGIES))
         checks.at_least_one(self, "her_k")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the number of other goals, if there are none."""
+        return {**super().without_effect(), **({} if self.her else {"her_k": "her is empty"})}
+
     @property
     def inserts_per_act(self) -> int:
         """The most items that one step of an actor inserts, those with other goals included."""
@@ -133,6 +137,14 @@ class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
     priority_exponent: float = 0.6
     importance_exponent: float = 0.4
     importance_normalise: str = "batch"
+
+    def without_effect(self) -> dict[str, str]:
+        """Also all of priorities, if items are drawn alike."""
+        names = [one.name for one in fields(PrioritizedSettings) if one.name.startswith(("priority_", "importance_"))]
+        return {
+            **super().without_effect(),
+            **({} if self.prioritized else dict.fromkeys(names, "prioritized is false")),
+        }
 
     @property
     def new_item_priority(self) -> float | Literal["max"]:

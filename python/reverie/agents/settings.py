@@ -37,6 +37,13 @@ class Settings:
             value = getattr(self, field.name)
             object.__setattr__(self, field.name, converted(field.name, hints[field.name], value))
 
+    def without_effect(self) -> dict[str, str]:
+        """Settings that change nothing while another one is as it is, each with that one, such as "her is empty".
+
+        A subclass adds those of its own. The plan of a run notes the ones that are not at their default.
+        """
+        return {}
+
 
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""

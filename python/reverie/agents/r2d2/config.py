@@ -63,6 +63,12 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
             if value > longest:
                 raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the schedule of a single environment, if there are several."""
+        several = self.num_actors * self.envs_per_actor > 1
+        idle = {"single_env_decay_steps": "there are several environments"} if several else {}
+        return {**super().without_effect(), **idle}
+
     @property
     def rows(self) -> int:
         """Rows of an item: burn-in, steps to learn from, and one more to bootstrap from."""

@@ -91,6 +91,22 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
                 " false"
             )
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the settings of the other heads, and of the exploration that there is not."""
+        other = {
+            "categorical": ("v_min", "v_max", "num_atoms"),
+            "quantile": ("num_quantiles", "policy_quantiles"),
+        }
+        names = [name for head, several in other.items() if head != self.head for name in several]
+        names += ["huber_delta"] if self.head == "categorical" else []
+        # Presets have `epsilon_steps` for runs without noisy layers.
+        explores = ("epsilon_start", "epsilon_end") if self.noisy else ("noisy_sigma",)
+        return {
+            **super().without_effect(),
+            **dict.fromkeys(names, f'head is "{self.head}"'),
+            **dict.fromkeys(explores, f"noisy is {str(self.noisy).lower()}"),
+        }
+
 
 def outputs(config: RainbowConfig) -> int:
     """Numbers that the head returns for each action."""
