@@ -110,6 +110,16 @@ def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
         ("dqn", "best_model_save_path", ": a run with a folder keeps its best policy there, in best.safetensors"),
         ("td3", "tau", "; did you mean target_rate?"),
         ("td3", "action_noise", ": noise_sigma is the deviation of the noise"),
+        ("td3", "policy_delay", "; did you mean policy_period?"),
+        ("td3", "target_policy_noise", "; did you mean smoothing_sigma?"),
+        ("sac", "target_entropy", ": entropy_per_action is that of each number of an action, -1 in the paper"),
+        ("sac", "q_lr", "; did you mean critic_learning_rate?"),
+        ("ppo", "update_epochs", "; did you mean epochs?"),
+        ("ppo", "anneal_lr", ": learning rates fall with anneal_updates, anneal_to and anneal_shape"),
+        ("rainbow", "prioritized_replay_alpha", "; did you mean priority_exponent?"),
+        ("ppo", "policy", ": observations decide the layers, hidden has their widths, and network takes layers of"),
+        ("dqn", "prioritized", ", and other agents have it: ddpg, td3, sac, cql-sac, rainbow, d4pg"),
+        ("sac", "max_grad_norm", ", and other agents have it: apex-dqn, dqn, gorila, ppo, impala, r2d2, cql, rainbow"),
     ],
 )
 def test_names_of_other_libraries_get_the_setting_or_the_argument_here(agent, name, words):
