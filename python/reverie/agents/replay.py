@@ -119,6 +119,11 @@ class PrioritizedSettings(ReplaySettings):
         checks.not_negative(self, "priority_eps", "priority_clip", "importance_anneal_updates")
         checks.one_of(self, "importance_normalise", ("batch", "table"))
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also beta of the last update, if it rises."""
+        own = {"importance_exponent": self.importance_at(max(0, updates - 1))} if self.importance_anneal_updates else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
     def importance_at(self, update: int) -> float:
         """beta at an update."""
         if self.importance_anneal_updates == 0:
@@ -145,6 +150,11 @@ class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
             **super().without_effect(),
             **({} if self.prioritized else dict.fromkeys(names, "prioritized is false")),
         }
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Without beta, if items are drawn alike."""
+        found = super().scheduled(env_steps, updates)
+        return {name: value for name, value in found.items() if self.prioritized or name != "importance_exponent"}
 
     @property
     def new_item_priority(self) -> float | Literal["max"]:

@@ -44,6 +44,13 @@ class Settings:
         """
         return {}
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Numbers that change during a run by its counts, such as epsilon, after so many environment steps and updates.
+
+        A subclass adds those of its own. Learning rates are among the learner's metrics. Logs have them all.
+        """
+        return {}
+
 
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import HoldSettings
+from reverie.agents.discrete import HoldSettings, falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
@@ -90,6 +90,11 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
                 f"munchausen is {self.munchausen} and double true, but its target is of all actions: set double to"
                 " false"
             )
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also epsilon, without noisy layers."""
+        own = {} if self.noisy else {"epsilon": falling_epsilon(env_steps, self)}
+        return {**super().scheduled(env_steps, updates), **own}
 
     def without_effect(self) -> dict[str, str]:
         """Also the settings of the other heads, and of the exploration that there is not."""

@@ -60,6 +60,8 @@ class Progress:
     """Roles that have not started or do not report, for how long, and why; empty in one process."""
     activities: Mapping[str, float] = field(default_factory=dict)
     """Seconds by activity so far, summed over the processes."""
+    schedules: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that change during the run by its counts, such as epsilon; learning rates are in `learner`."""
 
 
 @dataclass(frozen=True)
