@@ -29,6 +29,7 @@ MAKES: dict[str, Any] = {
     "Path": Path("runs/a"),
     "Path | None": Path("runs/b"),
     "Sequence[SettingChange]": [("reverie.runners.checkpoints.setting_changes", "SettingChange", ("a", 1, 2, "no"))],
+    "Weights | None": None,
     "bool": True,
     "float": 2.5,
     "int": 5,

@@ -30,7 +30,7 @@ from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.plan import plan, require_settings
 from reverie.runners.planning.topology import RunnerName
 from reverie.runners.reports import logs
-from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result
+from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result, StoppedError
 from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
 
 
@@ -117,10 +117,10 @@ def train(
     learner with the newest checkpoint (the guide "The journal"). It needs a `folder`.
 
     `should_stop` is called between two turns, and in evaluations; if it returns True the run saves and raises
-    `StoppedError`. `on_event`, a function or several, is called in this thread. To end a run from it, let `should_stop`
-    return True: an exception in `on_event` ends the run without saving. Problems that do not end the run, such as a
-    checkpoint or a log that cannot be written, are also warnings of the logger "reverie", unless a callback has a true
-    attribute `shows_problems`.
+    `StoppedError`, whose `policy` has the last weights. `on_event`, a function or several, is called in this thread. To
+    end a run from it, let `should_stop` return True: an exception in `on_event` ends the run without saving. Problems
+    that do not end the run, such as a checkpoint or a log that cannot be written, are also warnings of the logger
+    "reverie", unless a callback has a true attribute `shows_problems`.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
@@ -233,7 +233,11 @@ def train(
                     best=best,
                     page=page,
                 )
-                interruptible.result = result = ending.complete(begin(checked))
+                try:
+                    interruptible.result = result = ending.complete(begin(checked))
+                except StoppedError as stopped:
+                    stopped.complete(topology, agent, reference)
+                    raise
             return result
         except ParameterError as error:
             if checkpoint is None:
