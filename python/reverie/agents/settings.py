@@ -21,6 +21,8 @@ WORDS: dict[Any, str] = {
     tuple[str, ...]: 'a list of words such as ["one", "two"]',
 }
 """Types of settings, as error messages call them."""
+LONGEST = 500
+"""The most characters of a value in an error message."""
 
 
 class Settings:
@@ -61,8 +63,15 @@ def converted(name: str, hint: Any, value: Any) -> Any:
             f"{name} is a {kind}, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
         )
     if found is _INVALID:
-        raise TypeError(f"{name} is {value!r}, and must be {words_of(hint)}")
+        instead = "; arrays become a data set as a Parquet file (the guide 'Data sets')" if name == "dataset" else ""
+        raise TypeError(f"{name} is {_shown(value)}, and must be {words_of(hint)}{instead}")
     return found
+
+
+def _shown(value: Any) -> str:
+    """A value for an error message: its `repr`, or its type alone where that is long, as of a dict of arrays."""
+    text = repr(value)
+    return text if len(text) <= LONGEST and "\n" not in text else f"a {type(value).__name__}"
 
 
 def _instead(name: str) -> str:
