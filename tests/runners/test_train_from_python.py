@@ -6,7 +6,7 @@ import logging
 import pickle
 import re
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +134,12 @@ def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_
     meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
     assert set(meant) <= named
     assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate"}, "some agents have them"
+
+
+def test_a_process_that_imports_the_program_trains_nothing(monkeypatch):
+    monkeypatch.setattr(current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match=r'imports the program, .*: call it under `if __name__ == "__main__":`'):
+        train("dqn", "CartPole-v1", **SHORT)
 
 
 def test_no_setting_of_an_agent_has_the_name_of_an_argument():

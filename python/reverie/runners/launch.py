@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,10 @@ def train(
     tables of a checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and
     whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a
     restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
-    `address`, or Ray does not start here. In all cases everything is closed and every process has ended when it raises.
+    `address`, or Ray does not start here; RuntimeError in a new process that still imports the program. In all cases
+    everything is closed and every process has ended when it raises.
     """
+    _refuse_in_an_import_of_the_program()
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
     reference = agent if isinstance(agent, str) else ""
@@ -265,6 +268,18 @@ class _Ending:
         completed = replace(result, agent=self._agent, reference=self._reference, best=self._best.best)
         self._result = self._result or completed
         return self._result
+
+
+def _refuse_in_an_import_of_the_program() -> None:
+    """Raise RuntimeError in a process of `multiprocessing` that still imports the program, and would train as it does.
+
+    It would repeat all runs of the program before the one that has started it.
+    """
+    if getattr(current_process(), "_inheriting", False):  # as `multiprocessing` itself finds it out
+        raise RuntimeError(
+            "train was called while a new process imports the program, which each process of a run does: call it under"
+            ' `if __name__ == "__main__":`'
+        )
 
 
 def _agent(agent: Agent | str) -> Agent:
