@@ -53,7 +53,7 @@ def test_numbers_that_change_are_those_of_the_last_step_and_the_last_update(name
     assert scheduled(name, 25, 11, **settings) == pytest.approx(found)
 
 
-@pytest.mark.parametrize("runner", ["local", "process"])
+@pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
 def test_a_run_has_them_in_its_progress_its_log_and_its_scalars(runner, tmp_path):
     class Sink:
         where = ""

@@ -21,7 +21,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("runner", ["local", "process"])
+@pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_without_a_folder_gives_its_last_policy(runner):
     newest = []
 
