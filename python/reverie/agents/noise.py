@@ -60,7 +60,7 @@ class NoiseSettings(Settings):
         checks.not_negative(self, "noise_theta_steps")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the end of a correlation that there is not."""
+        """Also the end of the correlation, where numbers are independent."""
         idle = {"noise_theta_steps": "noise_theta is 1"} if self.noise_theta == 1 else {}
         return {**super().without_effect(), **idle}
 

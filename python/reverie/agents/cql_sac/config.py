@@ -49,7 +49,7 @@ class CqlSacConfig(SacConfig, DatasetSettings):
         return {name: value for name, value in found.items() if not (self.dataset and name == "noise_theta")}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the rate of a factor that there is not, and the actions of a term without weight."""
+        """Also the rate of the factor without a threshold, and the actions of a term without weight."""
         factor = {"conservative_learning_rate": "conservative_threshold is not set"}
         term = {"sampled_actions": "conservative_weight is 0"}
         return {

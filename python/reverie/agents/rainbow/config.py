@@ -97,7 +97,7 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
         return {**super().scheduled(env_steps, updates), **own}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the settings of the other heads, and of the exploration that there is not."""
+        """Also the settings of the other heads, and of the kind of exploration that is not used."""
         other = {
             "categorical": ("v_min", "v_max", "num_atoms"),
             "quantile": ("num_quantiles", "policy_quantiles"),
