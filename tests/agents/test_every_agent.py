@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -214,13 +215,17 @@ def test_every_network_of_the_learner_moves_when_it_learns(agent, stage, network
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_values_that_are_not_finite_stop_learning_and_name_the_rate_to_lower(agent, stage):
+def test_values_that_are_not_finite_stop_learning_and_name_the_rates_to_lower(agent, stage):
     one = stage(agent)
+    rates = [field.name for field in dataclasses.fields(one.config) if field.name.endswith("learning_rate")]
     batches = record(one, updates=2)
     for batch in batches:
         batch.data["reward"][:] = np.inf
-    with pytest.raises(DivergedError, match=r"is not finite at update 2: learning diverged; lower learning_rate \("):
+    with pytest.raises(DivergedError, match=r"is not finite at update 2: learning diverged; lower ") as raised:
         replay_of(one, batches)
+    named = re.findall(r"(\w+) \(", str(raised.value).partition(" lower ")[2])
+    # Without a threshold, nothing steps at the rate of the conservative term's factor.
+    assert sorted(named) == sorted(set(rates) - {"conservative_learning_rate"})
     assert one.learner.version == 2
 
 

@@ -103,8 +103,11 @@ def test_a_part_of_the_program_itself_is_warned_of_and_named_where_it_is_missing
     monkeypatch.setattr(scaled, "__module__", "__main__")
     monkeypatch.setattr(scaled, "__qualname__", "scaled")
     monkeypatch.setattr(sys.modules["__main__"], "scaled", scaled, raising=False)
-    with pytest.warns(UserWarning, match="scaled is defined in the program itself, .*: define it in a module"):
+    with pytest.warns(
+        UserWarning, match="scaled is defined in the program itself, .*: define it in a module"
+    ) as warned:
         assert EnvSettings(wrappers=(scaled,)).wrappers == ("__main__:scaled",)
+    assert warned[0].filename == __file__, "the line that named it"
     monkeypatch.delattr(sys.modules["__main__"], "scaled")
     with pytest.raises(PartError, match="defined in the program that named it: define it in a module of its own"):
         resolve("__main__:scaled")

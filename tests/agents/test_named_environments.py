@@ -191,8 +191,9 @@ def of_the_program(monkeypatch):
 
 
 def test_a_class_of_the_program_trains_here_and_is_named_where_it_is_missing(of_the_program, tmp_path, monkeypatch):
-    with pytest.warns(UserWarning, match="OwnWalk is defined in the program itself"):
+    with pytest.warns(UserWarning, match="OwnWalk is defined in the program itself") as warned:
         result = reverie.train("dqn", of_the_program, **SHORT, folder=tmp_path)
+    assert [one.filename for one in warned if "OwnWalk" in str(one.message)] == [__file__], "the line that named it"
     file = result.policy.save(tmp_path / "policy.safetensors")
     monkeypatch.delattr(sys.modules["__main__"], "OwnWalk")
     with pytest.raises(UnknownEnvironmentError, match=r"OwnWalk.*was defined in the program.*\.safetensors") as caught:

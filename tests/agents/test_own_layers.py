@@ -13,9 +13,9 @@ from reverie import agents  # noqa: E402
 from reverie.agents import presets  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.inputs import front, split  # noqa: E402
+from reverie.agents.inputs import by_name, front, split  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
-from reverie.agents.own_layers import sample_observations  # noqa: E402
+from reverie.agents.own_layers import NetworkError, OwnLayers, sample_observations  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
 
 
@@ -267,3 +267,75 @@ def test_observations_for_the_check_of_layers_are_valid_ones(env_id, frame_stack
     for leaf, part in zip(spec.parts, split(spec.parts, spec.frames_per_stack, seen), strict=True):
         sizes = torch.tensor(leaf.sizes or [1])
         assert leaf.kind != "category" or bool(((part >= 0) & (part < sizes)).all())
+
+
+class Camera(gymnasium.Env):
+    """Its observations have an image and a nest of numbers."""
+
+    def __init__(self):
+        numbers = gymnasium.spaces.Dict({"speed": gymnasium.spaces.Box(-1, 1, (4,), np.float32)})
+        image = gymnasium.spaces.Box(0, 255, (3, 12, 12), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict({"image": image, "body": numbers})
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._step = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self._step += 1
+        return self._observation(), float(action), False, self._step == 10, {}
+
+    def _observation(self):
+        speed = np.full(4, self._step / 10, np.float32)
+        return {"image": np.full((3, 12, 12), self._step, np.uint8), "body": {"speed": speed}}
+
+
+class Both(torch.nn.Module):
+    """Convolutions and numbers of `Camera`, by their names."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.spec = spec
+        self.image = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten())
+        self.both = torch.nn.Linear(2 * 5 * 5 + 4, 8)
+
+    def forward(self, observations):
+        parts = by_name(self.spec, observations)
+        return self.both(torch.cat([self.image(parts["image"].float() / 255), parts["body/speed"]], dim=1))
+
+
+class ByKeys(Both):
+    """As layers of other libraries read a `Dict`."""
+
+    def forward(self, observations):
+        return self.both(torch.cat([self.image(observations["image"] / 255), observations["speed"]], dim=1))
+
+
+def test_layers_read_the_parts_of_a_nest_by_their_names(tmp_path):
+    small = {"learning_starts": 20, "batch_size": 8, "max_env_steps": 40, "hidden": [8], "screening_episodes": 1}
+    result = reverie.train("dqn", Camera, network=Both, confirmation_episodes=1, folder=tmp_path, **small)
+    observation = Camera().reset(seed=0)[0]
+    assert result.learner["updates"] > 0
+    assert reverie.load_policy(tmp_path)(observation) == result.policy(observation)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_the_parts_by_name_are_those_of_the_environment(frames):
+    settings = EnvSettings() if frames == 1 else EnvSettings(frame_stack=frames)
+    spec = describe(f"{__name__}:Camera", settings)
+    rows = sample_observations(spec, 5)
+    parts = by_name(spec, rows)
+    stack = () if frames == 1 else (frames,)
+    assert {name: tuple(part.shape) for name, part in parts.items()} == {
+        "image": (5, *stack, 3, 12, 12),
+        "body/speed": (5, *stack, 4),
+    }
+    assert (parts["image"].dtype, parts["body/speed"].dtype) == (torch.uint8, torch.float32)
+
+
+def test_layers_that_read_a_nest_by_keys_are_named_with_the_way_to_its_parts():
+    words = r"\(rows of body/speed, image, which reverie\.agents\.inputs\.by_name\(spec, observations\) takes apart\): "
+    with pytest.raises(NetworkError, match=words):
+        OwnLayers(describe(f"{__name__}:Camera", EnvSettings(network=ByKeys)))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import re
 
 import pytest
@@ -16,10 +17,17 @@ from reverie.agents.optimizers import FlatOptimizer  # noqa: E402
 from reverie.agents.outcomes import DivergedError  # noqa: E402
 from reverie.agents.presets import PresetError, changed  # noqa: E402
 from reverie.agents.rates import AnnealSettings  # noqa: E402
+from reverie.runners.reports.calls import DirectCalls  # noqa: E402
+from reverie.runners.reports.scalar_logs import ScalarLog  # noqa: E402
 
 SMALL = {"learning_starts": 32, "batch_size": 8, "unroll_length": 8, "minibatch_size": 8, "epochs": 1,
          "sequence_length": 4, "sequence_period": 4, "burn_in": 2, "lstm_units": 8}  # fmt: skip
 UPDATES = 6
+
+
+def rates_of(config):
+    """The names of the learning rates of an agent's settings."""
+    return {one.name for one in dataclasses.fields(config) if one.name.endswith("learning_rate")}
 
 
 def with_small_networks(preset, **changes):
@@ -27,6 +35,24 @@ def with_small_networks(preset, **changes):
     own = {name: min(value, getattr(preset.config, name)) for name, value in SMALL.items() if name in names}
     widths = {name: (8,) for name in ("hidden", "policy_hidden", "critic_hidden") if hasattr(preset.config, name)}
     return dataclasses.replace(preset.config, **{**own, **widths, **changes})
+
+
+class NoSink:
+    """A sink of scalars that keeps nothing."""
+
+    where = ""
+
+    def begin(self, run):
+        """Nothing to begin."""
+
+    def add_scalars(self, step, scalars):
+        """Nothing is kept."""
+
+    def add_summary(self, step, summary):
+        """Nothing is kept."""
+
+    def close(self, outcome):
+        """Nothing to close."""
 
 
 @pytest.fixture
@@ -46,8 +72,10 @@ def made_at(monkeypatch):
 def test_every_agent_learns_at_rates_that_rise_and_fall_as_its_settings_say(name, made_at):
     agent = agents.find(name)
     spec = describe("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1")
+    preset = agent.load_preset(spec.env_id)
+    all_steer = {"conservative_threshold": 1.0} if hasattr(preset.config, "conservative_threshold") else {}
     config = with_small_networks(
-        agent.load_preset(spec.env_id), anneal_updates=4, anneal_to=0.1, anneal_shape="cosine", warmup_updates=2
+        preset, anneal_updates=4, anneal_to=0.1, anneal_shape="cosine", warmup_updates=2, **all_steer
     )
     needs, options = agent.needs(config), {"seed": 0, "watch": Stopwatch()}
     with reverie.Server(agent.make_tables(spec, config, seed=0), listen=False) as server:
@@ -66,6 +94,9 @@ def test_every_agent_learns_at_rates_that_rise_and_fall_as_its_settings_say(name
                 assert made_at
                 for rate, first in made_at:
                     assert rate == pytest.approx(first * config.rate_share(version))
+                share = 1.0 if learner.version == version else config.rate_share(version)  # a dropped gradient
+                reported = {key: rate for key, rate in learner.metrics().items() if key.endswith("learning_rate")}
+                assert reported == {key: pytest.approx(getattr(config, key) * share) for key in rates_of(config)}
             else:
                 actors[turn % count].act()
         for actor in actors:
@@ -121,8 +152,53 @@ def test_the_rate_to_lower_after_a_divergence_is_that_of_the_settings_and_not_th
         learner._check({"loss": float("nan")})
 
     learner._learn_as_drawn = diverge
-    with pytest.raises(DivergedError, match=r"lower learning_rate \(0\.25\)$"):
+    rates = ["policy_learning_rate (0.001)", "critic_learning_rate (0.25)", "temperature_learning_rate (0.001)"]
+    with pytest.raises(DivergedError, match=f"lower {re.escape(', '.join(rates))}$"):
         learner.learn()
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"), [({"a_rate": 0.5, "b_rate": 0.0}, "a_rate (0.5)"), ({}, "the learning rate")]
+)
+def test_a_rate_that_cannot_be_lower_is_not_named_after_a_divergence(rates, words):
+    assert str(DivergedError(3, "loss", rates)).endswith(f"learning diverged; lower {words}")
+
+
+def test_rates_are_reported_after_an_update_and_not_of_one_that_is_to_come():
+    agent, spec = agents.find("dqn"), describe("CartPole-v1")
+    learner = agent.make_learner(spec, agent.load_preset(spec.env_id).config, None, seed=0, watch=Stopwatch())
+    assert "learning_rate" not in learner.metrics()
+
+
+def test_a_run_reports_the_rate_of_each_update_in_its_log_and_in_logs_of_scalars(tmp_path):
+    class Sink(NoSink):
+        def __init__(self):
+            self.rows = []
+
+        def add_scalars(self, step, scalars):
+            self.rows.append(scalars)
+
+    sink = Sink()
+    log = ScalarLog(sink, "sink", DirectCalls())
+    result = reverie.train(
+        "td3",
+        "Pendulum-v1",
+        max_env_steps=140,
+        learning_starts=64,
+        anneal_updates=1_000_000,
+        anneal_to=0.5,
+        warmup_updates=10_000,
+        folder=tmp_path,
+        on_event=log,
+    )
+    config, updates = result.topology.config, result.learner["updates"]
+    wanted = {name: getattr(config, name) * config.rate_share(updates - 1) for name in rates_of(config)}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    last = [line["learner"] for line in lines if line["event"] == "progress"][-1]
+    shown = [row for row in sink.rows if "learner/policy_learning_rate" in row][-1]
+    assert len(wanted) == 2
+    for name, rate in wanted.items():
+        assert last[name] == shown[f"learner/{name}"] == result.learner[name] == pytest.approx(rate)
 
 
 FUNCTIONS = [

@@ -132,3 +132,17 @@ def test_a_preset_is_written_with_values_of_toml_only(preset):
     assert "rate = 0.001\n" in presets.dump(plain)
     with pytest.raises(TypeError, match=r"rate is .*Plain.*, which cannot be written to a preset file"):
         presets.dump(dataclasses.replace(preset, config=Plain(rate=Plain())))
+
+
+def test_a_long_value_of_another_type_is_named_by_its_type_and_arrays_by_the_way_to_a_data_set():
+    iql = agents.find("iql").load_preset("Pendulum-v1").config
+    arrays = {"obs": np.zeros((1_000, 3)), "action": np.zeros((1_000, 1))}
+    wanted = (
+        r"^dataset is a dict, and must be a str; arrays become a data set as a Parquet file \(the guide 'Data sets'\)$"
+    )
+    with pytest.raises(TypeError, match=wanted):
+        dataclasses.replace(iql, dataset=arrays)
+    with pytest.raises(TypeError, match=r"^expectile is a list, and must be a float$"):
+        dataclasses.replace(iql, expectile=list(range(1_000)))
+    with pytest.raises(TypeError, match=r"^expectile is \[1, 2\], and must be a float$"):
+        dataclasses.replace(iql, expectile=[1, 2])

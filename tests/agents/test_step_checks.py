@@ -162,9 +162,11 @@ def test_a_reward_of_a_reset_is_none():
 
 def test_an_error_at_the_first_update_names_sizes_and_not_the_learning_rate_alone():
     assert "rewards or observations may be too large, or not finite; scale or normalise them" in str(
-        DivergedError(0, "loss", 0.1)
+        DivergedError(0, "loss", {"learning_rate": 0.1})
     )
-    assert str(DivergedError(3, "loss", 0.1)).endswith("learning diverged; lower learning_rate (0.1)")
+    assert str(DivergedError(3, "loss", {"learning_rate": 0.1})).endswith(
+        "learning diverged; lower learning_rate (0.1)"
+    )
 
 
 @pytest.mark.parametrize("runner", ["local", "role"])

@@ -6,7 +6,7 @@ import logging
 import pickle
 import re
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +110,16 @@ def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
         ("dqn", "best_model_save_path", ": a run with a folder keeps its best policy there, in best.safetensors"),
         ("td3", "tau", "; did you mean target_rate?"),
         ("td3", "action_noise", ": noise_sigma is the deviation of the noise"),
+        ("td3", "policy_delay", "; did you mean policy_period?"),
+        ("td3", "target_policy_noise", "; did you mean smoothing_sigma?"),
+        ("sac", "target_entropy", ": entropy_per_action is that of each number of an action, -1 in the paper"),
+        ("sac", "q_lr", "; did you mean critic_learning_rate?"),
+        ("ppo", "update_epochs", "; did you mean epochs?"),
+        ("ppo", "anneal_lr", ": learning rates fall with anneal_updates, anneal_to and anneal_shape"),
+        ("rainbow", "prioritized_replay_alpha", "; did you mean priority_exponent?"),
+        ("ppo", "policy", ": observations decide the layers, hidden has their widths, and network takes layers of"),
+        ("dqn", "prioritized", ", and other agents have it: ddpg, td3, sac, cql-sac, rainbow, d4pg"),
+        ("sac", "max_grad_norm", ", and other agents have it: apex-dqn, dqn, gorila, ppo, impala, r2d2, cql, rainbow"),
     ],
 )
 def test_names_of_other_libraries_get_the_setting_or_the_argument_here(agent, name, words):
@@ -124,6 +134,12 @@ def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_
     meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
     assert set(meant) <= named
     assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate"}, "some agents have them"
+
+
+def test_a_process_that_imports_the_program_trains_nothing(monkeypatch):
+    monkeypatch.setattr(current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match=r'imports the program, .*: call it under `if __name__ == "__main__":`'):
+        train("dqn", "CartPole-v1", **SHORT)
 
 
 def test_no_setting_of_an_agent_has_the_name_of_an_argument():

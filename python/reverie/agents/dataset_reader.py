@@ -46,6 +46,10 @@ class DatasetSettings(ReplaySettings):
                 " actor, so that both must be 1"
             )
 
+    def without_effect(self) -> dict[str, str]:
+        """Also new names of columns, if there are none."""
+        return {**super().without_effect(), **({} if self.dataset else {"dataset_rename": "dataset is empty"})}
+
     def opened(self) -> Source:
         """The data set, with its columns under their new names. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)

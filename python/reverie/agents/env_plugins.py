@@ -6,10 +6,11 @@ Since 1.0 Gymnasium no longer loads such packages: each would have to be importe
 from __future__ import annotations
 
 import functools
-import warnings
 from importlib.metadata import entry_points
 
 import gymnasium
+
+from reverie.agents.error_places import warn
 
 GROUP = "gymnasium.envs"
 
@@ -36,4 +37,4 @@ def _register_all() -> None:
             plugin.load()()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the environments of {plugin.value} cannot be registered: {reason}", stacklevel=2)
+            warn(f"the environments of {plugin.value} cannot be registered: {reason}")

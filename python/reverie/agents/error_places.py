@@ -1,10 +1,12 @@
-"""Where code of a user raised an error, in one line."""
+"""Where code of a user raised an error, in one line; and warnings that name the line of a user."""
 
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import traceback
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -35,3 +37,11 @@ def _may_be_of_a_user(filename: str) -> bool:
     if filename.startswith(_OTHERS):
         return False
     return filename.startswith(_INSTALLED) or not filename.startswith(_LIBRARY)
+
+
+def warn(text: str) -> None:
+    """Warn, at the innermost line outside of this package: that of the user's program which led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reverie":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)

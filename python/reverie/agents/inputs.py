@@ -195,6 +195,16 @@ def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Ten
     return [torch.unflatten(part, 2, leaf.stored_shape) for leaf, part in zip(leaves, parts, strict=True)]
 
 
+def by_name(spec: EnvSpec, observations: Tensor) -> dict[str, Tensor]:
+    """The parts of observations `[B, ...]` by their keys, such as `camera/left`: for layers of a user.
+
+    A part is `[B, *shape]` as the environment has it, and with `frame_stack` `[B, frames, *shape]`.
+    """
+    parts = split(spec.parts, spec.frames_per_stack, observations)
+    one = spec.frames_per_stack == 1
+    return {leaf.name: part[:, 0] if one else part for leaf, part in zip(spec.parts, parts, strict=True)}
+
+
 def _viewed(part: Tensor, dtype: torch.dtype) -> Tensor:
     """Bytes as numbers of a dtype, in memory of their own.
 

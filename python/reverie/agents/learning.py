@@ -23,6 +23,7 @@ from reverie.agents.named_parameters import Named, parameters_of
 from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
 from reverie.agents.outcomes import DivergedError, Outcome
 from reverie.agents.random_layers import Draw, random_numbers
+from reverie.agents.rates import rates_by_setting
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
 from reverie.agents.tracing import Result
@@ -49,6 +50,8 @@ class NetworkLearner(ABC):
 
     ACTING: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """The networks whose parameters `_acting` joins, in its order, each with the names of its targets."""
+    RATES: ClassVar[Mapping[str, str]] = {}
+    """Names of the settings of learning rates, by optimiser, where they are not those of `rates_by_setting`."""
 
     def __init__(
         self, client: Any, *, watch: Stopwatch, draws: Draws | None = None, queue: QueueDraws | None = None
@@ -220,13 +223,11 @@ class NetworkLearner(ABC):
         """Raise `DivergedError` if a figure is not finite, of the update after `version` others or of this one."""
         for name, figure in figures.items():
             if not math.isfinite(figure):
-                raise DivergedError(self.version if version is None else version, name, self._learning_rate())
+                raise DivergedError(self.version if version is None else version, name, self._rates(initial=True))
 
-    def _learning_rate(self) -> float:
-        """The largest learning rate of the settings, of which a step makes the share that is left or reached."""
-        groups = [group for one in self._optimizers.values() for group in one.param_groups]
-        rates: list[float] = [group.get("initial_lr", group["lr"]) for group in groups]
-        return max(rates)
+    def _rates(self, *, initial: bool = False) -> dict[str, float]:
+        """The learning rates of the last update, by setting; `initial`: the settings, of which that has a share."""
+        return rates_by_setting(self._optimizers, self.RATES, initial=initial)
 
     def latest(self, newer_than: int) -> Weights | None:
         """A copy of the weights that actors need, or None if they are not newer than version `newer_than`.
@@ -296,7 +297,8 @@ class NetworkLearner(ABC):
         """Counters so far, and the figures of the last update."""
         draws = {} if self._draws is None else {"draws": self._draws.given, "draws_lost": self._draws.lost}
         compiled = {} if self._compiler is None else {"updates_compiled": self._compiler.num_compiled}
-        return {"updates": self.version, **draws, **compiled, **self._counts, **self._last}
+        rates = self._rates() if self._last else {}
+        return {"updates": self.version, **draws, **compiled, **self._counts, **rates, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything that the next update depends on, except the tables and the settings.

@@ -45,6 +45,11 @@ class MunchausenSettings(Settings):
         if not (self.munchausen_clip < 0 and math.isfinite(self.munchausen_clip)):
             raise ValueError(f"munchausen_clip is {self.munchausen_clip}, and must be below 0")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the numbers of a term that is not added."""
+        names = () if self.munchausen > 0 else ("munchausen_temperature", "munchausen_clip")
+        return {**super().without_effect(), **dict.fromkeys(names, "munchausen is 0")}
+
     @property
     def soft_temperature(self) -> float:
         """tau of the value of the next observation; 0 where it is not soft."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from reverie._picklable import Picklable
-from reverie.agents.error_places import place_of
+from reverie.agents.error_places import place_of, warn
 
 
 class PartError(Picklable, ValueError):
@@ -46,10 +45,9 @@ def reference_of(part: object) -> str:
             " at the top of a module",
         )
     if module == "__main__":
-        warnings.warn(
+        warn(
             f"{name} is defined in the program itself, and checkpoints and policies that name it load in this program"
-            " only: define it in a module",
-            stacklevel=3,
+            " only: define it in a module"
         )
     return f"{module}:{name}"
 

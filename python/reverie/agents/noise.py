@@ -59,6 +59,16 @@ class NoiseSettings(Settings):
         checks.forgets(self, "noise_theta")
         checks.not_negative(self, "noise_theta_steps")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the end of the correlation, where numbers are independent."""
+        idle = {"noise_theta_steps": "noise_theta is 1"} if self.noise_theta == 1 else {}
+        return {**super().without_effect(), **idle}
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also `noise_theta`, if it ends."""
+        own = {"noise_theta": self.theta_at(env_steps)} if self.noise_theta < 1 and self.noise_theta_steps else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
     def theta_at(self, env_steps: int) -> float:
         """`noise_theta`, or 1 after `noise_theta_steps` environment steps of the run."""
         return self.noise_theta if env_steps < self.noise_theta_steps or self.noise_theta_steps == 0 else 1.0

@@ -16,14 +16,16 @@ from reverie.types import Batch
 class DivergedError(Picklable, RuntimeError):
     """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
 
-    def __init__(self, version: int, what: str, learning_rate: float) -> None:
+    def __init__(self, version: int, what: str, rates: Mapping[str, float]) -> None:
+        """`rates` are the agent's settings of learning rates, by name."""
         self.version = version
         cause = (
             "learning diverged;"
             if version
             else "rewards or observations may be too large, or not finite; scale or normalise them, or"
         )
-        super().__init__(f"{what} is not finite at update {version}: {cause} lower learning_rate ({learning_rate})")
+        lower = ", ".join(f"{name} ({rate:g})" for name, rate in rates.items() if rate > 0)
+        super().__init__(f"{what} is not finite at update {version}: {cause} lower {lower or 'the learning rate'}")
 
 
 class Outcome:

@@ -141,8 +141,15 @@ class OwnLayers(InitialisesItself):
         try:
             features = self.layers(seen)
         except Exception as error:
+            names = ", ".join(leaf.name for leaf in self._spec.parts)
+            nest = (
+                f" (rows of {names}, which reverie.agents.inputs.by_name(spec, observations) takes apart)"
+                if len(self._spec.parts) > 1
+                else ""
+            )
             raise NetworkError(
-                f"network {reference!r} cannot read {seen.dtype} observations of shape {tuple(seen.shape)}: {error}"
+                f"network {reference!r} cannot read {seen.dtype} observations of shape {tuple(seen.shape)}{nest}:"
+                f" {error}"
             ) from error
         if not (
             isinstance(features, Tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reverie.agents import checks
@@ -32,6 +32,11 @@ class AnnealSettings(Settings):
         checks.not_negative(self, "anneal_updates", "warmup_updates")
         checks.within_unit(self, "anneal_to")
         checks.one_of(self, "anneal_shape", SHAPES)
+
+    def without_effect(self) -> dict[str, str]:
+        """Also how rates fall, if they do not."""
+        idle = {} if self.anneal_updates else dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")
+        return {**super().without_effect(), **idle}
 
     def annealed(self, update: int) -> float:
         """The share of the rates that is left at an update, 1 at the first one."""
@@ -75,3 +80,19 @@ def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group.setdefault("initial_lr", group["lr"]) * share
+
+
+def rates_by_setting(
+    optimizers: Mapping[str, Optimizer], settings: Mapping[str, str], *, initial: bool = False
+) -> dict[str, float]:
+    """The learning rate of each optimiser's last step, by the name of its setting; `initial`: before `set_rates`.
+
+    `settings` has the names of settings by those of optimisers. Without one there, it is `learning_rate` of an only
+    optimiser, and `NAME_learning_rate` of the optimiser NAME of several.
+    """
+    rates = {}
+    for name, optimizer in optimizers.items():
+        setting = settings.get(name, "learning_rate" if len(optimizers) == 1 else f"{name}_learning_rate")
+        group = optimizer.param_groups[0]
+        rates[setting] = float(group.get("initial_lr", group["lr"]) if initial else group["lr"])
+    return rates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from reverie import rate_limiters, selectors
@@ -85,6 +85,10 @@ class HindsightSettings(ReplaySettings):
         checks.one_of(self, "her", ("", *hindsight.STRATEGIES))
         checks.at_least_one(self, "her_k")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the number of other goals, if there are none."""
+        return {**super().without_effect(), **({} if self.her else {"her_k": "her is empty"})}
+
     @property
     def inserts_per_act(self) -> int:
         """The most items that one step of an actor inserts, those with other goals included."""
@@ -115,6 +119,11 @@ class PrioritizedSettings(ReplaySettings):
         checks.not_negative(self, "priority_eps", "priority_clip", "importance_anneal_updates")
         checks.one_of(self, "importance_normalise", ("batch", "table"))
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also beta of the last update, if it rises."""
+        own = {"importance_exponent": self.importance_at(max(0, updates - 1))} if self.importance_anneal_updates else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
     def importance_at(self, update: int) -> float:
         """beta at an update."""
         if self.importance_anneal_updates == 0:
@@ -133,6 +142,19 @@ class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
     priority_exponent: float = 0.6
     importance_exponent: float = 0.4
     importance_normalise: str = "batch"
+
+    def without_effect(self) -> dict[str, str]:
+        """Also all of priorities, if items are drawn alike."""
+        names = [one.name for one in fields(PrioritizedSettings) if one.name.startswith(("priority_", "importance_"))]
+        return {
+            **super().without_effect(),
+            **({} if self.prioritized else dict.fromkeys(names, "prioritized is false")),
+        }
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Without beta, if items are drawn alike."""
+        found = super().scheduled(env_steps, updates)
+        return {name: value for name, value in found.items() if self.prioritized or name != "importance_exponent"}
 
     @property
     def new_item_priority(self) -> float | Literal["max"]:

@@ -21,6 +21,8 @@ WORDS: dict[Any, str] = {
     tuple[str, ...]: 'a list of words such as ["one", "two"]',
 }
 """Types of settings, as error messages call them."""
+LONGEST = 500
+"""The most characters of a value in an error message."""
 
 
 class Settings:
@@ -37,6 +39,20 @@ class Settings:
             value = getattr(self, field.name)
             object.__setattr__(self, field.name, converted(field.name, hints[field.name], value))
 
+    def without_effect(self) -> dict[str, str]:
+        """Settings that change nothing while another one is as it is, each with that one, such as "her is empty".
+
+        A subclass adds those of its own. The plan of a run notes the ones that are not at their default.
+        """
+        return {}
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Numbers that change during a run by its counts, such as epsilon, after so many environment steps and updates.
+
+        A subclass adds those of its own. Learning rates are among the learner's metrics. Logs have them all.
+        """
+        return {}
+
 
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
@@ -47,8 +63,15 @@ def converted(name: str, hint: Any, value: Any) -> Any:
             f"{name} is a {kind}, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
         )
     if found is _INVALID:
-        raise TypeError(f"{name} is {value!r}, and must be {words_of(hint)}")
+        instead = "; arrays become a data set as a Parquet file (the guide 'Data sets')" if name == "dataset" else ""
+        raise TypeError(f"{name} is {_shown(value)}, and must be {words_of(hint)}{instead}")
     return found
+
+
+def _shown(value: Any) -> str:
+    """A value for an error message: its `repr`, or its type alone where that is long, as of a dict of arrays."""
+    text = repr(value)
+    return text if len(text) <= LONGEST and "\n" not in text else f"a {type(value).__name__}"
 
 
 def _instead(name: str) -> str:

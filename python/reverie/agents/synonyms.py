@@ -1,9 +1,13 @@
-"""The names that other libraries, above all Stable-Baselines3, have for settings and arguments of a run."""
+"""The names that other libraries, such as Stable-Baselines3 and CleanRL, have for settings and arguments of a run."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from dataclasses import fields
+from importlib import import_module
+
+from reverie.agents.built_in import AGENTS
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate",),
@@ -25,6 +29,31 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "exploration_final_eps": ("epsilon_end",),
     "net_arch": ("hidden",),
     "num_envs": ("envs_per_actor",),
+    "num_steps": ("unroll_length",),
+    "update_epochs": ("epochs",),
+    "clip_coef": ("clip",),
+    "norm_adv": ("normalise_advantages",),
+    "lam": ("gae_lambda",),
+    "start_e": ("epsilon_start",),
+    "end_e": ("epsilon_end",),
+    "policy_lr": ("policy_learning_rate",),
+    "actor_lr": ("policy_learning_rate",),
+    "q_lr": ("critic_learning_rate",),
+    "critic_lr": ("critic_learning_rate",),
+    "policy_delay": ("policy_period",),
+    "policy_frequency": ("policy_period",),
+    "target_policy_noise": ("smoothing_sigma",),
+    "policy_noise": ("smoothing_sigma",),
+    "target_noise_clip": ("smoothing_clip",),
+    "noise_clip": ("smoothing_clip",),
+    "exploration_noise": ("noise_sigma",),
+    "prioritized_replay": ("prioritized",),
+    "prioritized_replay_alpha": ("priority_exponent",),
+    "prioritized_replay_beta0": ("importance_exponent",),
+    "importance_sampling_exponent": ("importance_exponent",),
+    "max_replay_size": ("capacity",),
+    "min_replay_size": ("learning_starts",),
+    "target_update_period": ("target_period",),
 }
 """Names with the same meaning and the same values; of several settings the first that the agent has."""
 
@@ -35,7 +64,9 @@ HINTS: dict[str, tuple[str, str]] = {
     "save_freq": ("checkpoint_every", "checkpoint_every counts the steps of all environments together"),
     "train_freq": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
     "gradient_steps": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
+    "train_frequency": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
     "target_update_interval": ("target_period", "target_period counts updates"),
+    "target_network_frequency": ("target_period", "target_period counts updates"),
     "exploration_fraction": ("epsilon_steps", "epsilon_steps is the number of environment steps"),
     "learning_rate": (
         "policy_learning_rate",
@@ -44,19 +75,45 @@ HINTS: dict[str, tuple[str, str]] = {
     "lr": ("policy_learning_rate", "this agent has policy_learning_rate and critic_learning_rate"),
     "lr_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
     "learning_rate_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
-    "ent_coef": ("initial_temperature", "the temperature is learnt, from initial_temperature on"),
+    "anneal_lr": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
+    "ent_coef": (
+        "initial_temperature",
+        "the temperature is learnt, from initial_temperature on; temperature_learning_rate=0 keeps it there",
+    ),
+    "alpha": (
+        "initial_temperature",
+        "the temperature is learnt, from initial_temperature on; temperature_learning_rate=0 keeps it there",
+    ),
+    "autotune": ("temperature_learning_rate", "temperature_learning_rate=0 keeps the temperature where it starts"),
+    "target_entropy": ("entropy_per_action", "entropy_per_action is that of each number of an action, -1 in the paper"),
+    "num_minibatches": ("minibatch_size", "minibatch_size is the number of steps in each"),
+    "clip_vloss": ("value_clip", "value_clip is how far a value can move, and 0 is no limit"),
+    "use_sde": ("noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
+    "policy": (
+        "hidden",
+        "observations decide the layers, hidden has their widths, and network takes layers of your own",
+    ),
     "policy_kwargs": ("hidden", "hidden has the widths of the layers, and network takes layers of your own"),
     "action_noise": ("noise_sigma", "noise_sigma is the deviation of the noise"),
+    "replay_buffer_class": ("capacity", "every agent has its table; prioritized and her are settings of some"),
+    "replay_buffer_kwargs": ("capacity", "every agent has its table; prioritized and her are settings of some"),
     "callback": ("on_event", "on_event takes functions that get the events of the run"),
     "callbacks": ("on_event", "on_event takes functions that get the events of the run"),
     "verbose": ("on_event", "on_event takes functions that get the events of the run"),
     "progress_bar": ("on_event", "on_event takes functions that get the events of the run"),
+    "log_interval": ("on_event", "on_event takes functions that get the progress of the run about ten times a second"),
     "tensorboard_log": (
         "on_event",
         "on_event takes reverie.runners.reports.scalar_logs.TensorBoard(FOLDER), and the command has --log tensorboard",
     ),
     "best_model_save_path": ("folder", "a run with a folder keeps its best policy there, in best.safetensors"),
     "log_path": ("folder", "a run with a folder keeps its log there"),
+    "save_model": ("folder", "a run with a folder keeps checkpoints and its best policy there"),
+    "capture_video": ("folder", "of a run with a folder, reverie eval FOLDER --video FILE records an episode"),
+    "reset_num_timesteps": (
+        "resume",
+        "resume=True continues a run and its counters, init_from begins one with weights",
+    ),
 }
 """The setting or argument of `reverie.train` for names with another meaning or other values, and how it differs."""
 
@@ -67,11 +124,19 @@ def synonym(name: str, known: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of an error about an unknown name: the setting that it means, the nearest one, or all."""
+    """The end of an error about an unknown name: the setting that it means, agents with it, the nearest, or all."""
     if setting := synonym(name, known):
         return f"; did you mean {setting}?"
     setting, words = HINTS.get(name, ("", ""))
     if setting in known:
         return f": {words}"
+    if others := _agents_with(name):
+        return f", and other agents have it: {', '.join(others)}"
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _agents_with(name: str) -> list[str]:
+    """The agents of this package that have a setting, which are imported for it."""
+    configs = {one: import_module(f"{__package__}.{one.replace('-', '_')}").agent.config for one in AGENTS}
+    return [one for one, config in configs.items() if name in {field.name for field in fields(config)}]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.plan import plan, require_settings
 from reverie.runners.planning.topology import RunnerName
 from reverie.runners.reports import logs
-from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result
+from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result, StoppedError
 from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
 
 
@@ -117,10 +118,10 @@ def train(
     learner with the newest checkpoint (the guide "The journal"). It needs a `folder`.
 
     `should_stop` is called between two turns, and in evaluations; if it returns True the run saves and raises
-    `StoppedError`. `on_event`, a function or several, is called in this thread. To end a run from it, let `should_stop`
-    return True: an exception in `on_event` ends the run without saving. Problems that do not end the run, such as a
-    checkpoint or a log that cannot be written, are also warnings of the logger "reverie", unless a callback has a true
-    attribute `shows_problems`.
+    `StoppedError`, whose `policy` has the last weights. `on_event`, a function or several, is called in this thread. To
+    end a run from it, let `should_stop` return True: an exception in `on_event` ends the run without saving. Problems
+    that do not end the run, such as a checkpoint or a log that cannot be written, are also warnings of the logger
+    "reverie", unless a callback has a true attribute `shows_problems`.
 
     `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
     weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
@@ -143,8 +144,10 @@ def train(
     tables of a checkpoint, `StalledError` if the table's limits contradict each other, what the learner raises, and
     whatever `on_event` raises. With the runners "process" and "ray" also `RoleError` if a role ended in a way that a
     restart would not fix; on Ray also ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at
-    `address`, or Ray does not start here. In all cases everything is closed and every process has ended when it raises.
+    `address`, or Ray does not start here; RuntimeError in a new process that still imports the program. In all cases
+    everything is closed and every process has ended when it raises.
     """
+    _refuse_in_an_import_of_the_program()
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
     reference = agent if isinstance(agent, str) else ""
@@ -233,7 +236,11 @@ def train(
                     best=best,
                     page=page,
                 )
-                interruptible.result = result = ending.complete(begin(checked))
+                try:
+                    interruptible.result = result = ending.complete(begin(checked))
+                except StoppedError as stopped:
+                    stopped.complete(topology, agent, reference)
+                    raise
             return result
         except ParameterError as error:
             if checkpoint is None:
@@ -261,6 +268,18 @@ class _Ending:
         completed = replace(result, agent=self._agent, reference=self._reference, best=self._best.best)
         self._result = self._result or completed
         return self._result
+
+
+def _refuse_in_an_import_of_the_program() -> None:
+    """Raise RuntimeError in a process of `multiprocessing` that still imports the program, and would train as it does.
+
+    It would repeat all runs of the program before the one that has started it.
+    """
+    if getattr(current_process(), "_inheriting", False):  # as `multiprocessing` itself finds it out
+        raise RuntimeError(
+            "train was called while a new process imports the program, which each process of a run does: call it under"
+            ' `if __name__ == "__main__":`'
+        )
 
 
 def _agent(agent: Agent | str) -> Agent:

@@ -157,7 +157,8 @@ class _Loop:
             self._save(is_last=True)
             raise
         except StopRequested:
-            raise StoppedError(self.account.env_steps, self._save(is_last=True), self.newest) from None
+            path = self._save(is_last=True)
+            raise StoppedError(self.account.env_steps, path, self.newest, self._weights()) from None
 
     def _run(self, stop_when_confirmed: bool) -> Result:
         run, account = self.topology.run, self.account

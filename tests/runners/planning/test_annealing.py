@@ -1,4 +1,4 @@
-"""Notes about learning rates that stop falling long before a run ends."""
+"""Notes about learning rates that stop falling long before a run ends, or still rise at its end."""
 
 import dataclasses
 import re
@@ -52,6 +52,25 @@ def test_rates_of_several_optimisers_are_noted_together():
 
 def test_without_a_known_number_of_steps_for_an_update_there_is_no_note():
     assert note("r2d2", 10_000_000, anneal_updates=10) == ""
+
+
+def test_a_warm_up_that_is_longer_than_the_run_is_noted_with_the_share_that_it_reaches():
+    settings = {"batch_size": 64, "samples_per_insert": 16.0, "learning_starts": 1_000}
+    assert note("apex-dqn", 5_000, warmup_updates=2_000, **settings) == (
+        "the learning rate rises to 0.5 of 0.006 only: warmup_updates is 2,000, and the run makes about 1,000 updates"
+        " in 5,000 environment steps"
+    )
+    assert note("apex-dqn", 5_000, warmup_updates=1_000, **settings) == ""
+    assert note("r2d2", 5_000, warmup_updates=10**6) == "", "its updates have no known number of steps"
+    text = note("td3", 10_000, "Pendulum-v1", warmup_updates=10**6, anneal_updates=10)
+    assert text.startswith("the learning rates rise to 0.0")
+    assert "; the learning rates fall to 0.05 of their values within " in text
+
+
+def test_a_run_without_an_update_has_no_notes_about_its_rates():
+    text = note("dqn", 100, warmup_updates=10, anneal_updates=10)
+    assert text.startswith("the run may end without an update")
+    assert "learning rate" not in text
 
 
 FALLS = re.compile(r"^anneal_updates = [1-9]", re.MULTILINE)

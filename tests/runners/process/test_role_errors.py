@@ -169,12 +169,18 @@ def test_a_program_without_a_main_guard_ends_with_what_it_lacks(tmp_path):
     printed = program(
         tmp_path,
         """
+        import sys
+
         from reverie.agents.dqn import agent as dqn
         from reverie.runners import train
 
+        train(dqn, "CartPole-v1", max_env_steps=20)
+        print("trained here", file=sys.stderr)
         train(dqn, "CartPole-v1", runner="process")
         """,
     )
+    assert printed.count("trained here") == 1, "a role repeats the runs before its own"
+    assert "RuntimeError: train was called while a new process imports the program" in printed
     last = printed.splitlines()[-1]
     assert "RoleError: " in last
     assert "its process ended with exit code 1 before it began; its error is on stderr; a likely cause: " in last

@@ -58,6 +58,18 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, Munc
         checks.one_of(self, "optimizer", ("adam", "rmsprop"))
         checks.one_of(self, "precision", PRECISIONS)
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also epsilon of a single environment; several have a rung of the ladder each."""
+        alone = self.num_actors * self.envs_per_actor == 1
+        own = {"epsilon": epsilon_alone(env_steps, self)} if alone else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
+    def without_effect(self) -> dict[str, str]:
+        """Also the schedule of a single environment, if there are several."""
+        several = self.num_actors * self.envs_per_actor > 1
+        idle = {"single_env_decay_steps": "there are several environments"} if several else {}
+        return {**super().without_effect(), **idle}
+
 
 def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float64]:
     """`epsilon_i = base ** (1 + alpha * i / (N - 1))`, `[N]` (Ape-X, section 4.1); N = 1 gives the first rung alone."""

@@ -25,3 +25,8 @@ class CqlConfig(DqnConfig, DatasetSettings):
             raise ValueError(
                 f"her is {self.her!r}, and a dataset is read with its own goals: leave out one of the two settings"
             )
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Without what belongs to exploration, if rows of a data set take the place of steps."""
+        found = super().scheduled(env_steps, updates)
+        return {name: value for name, value in found.items() if not (self.dataset and name == "epsilon")}

@@ -43,6 +43,21 @@ class CqlSacConfig(SacConfig, DatasetSettings):
                 f"her is {self.her!r}, and a dataset is read with its own goals: leave out one of the two settings"
             )
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Without what belongs to exploration, if rows of a data set take the place of steps."""
+        found = super().scheduled(env_steps, updates)
+        return {name: value for name, value in found.items() if not (self.dataset and name == "noise_theta")}
+
+    def without_effect(self) -> dict[str, str]:
+        """Also the rate of the factor without a threshold, and the actions of a term without weight."""
+        factor = {"conservative_learning_rate": "conservative_threshold is not set"}
+        term = {"sampled_actions": "conservative_weight is 0"}
+        return {
+            **super().without_effect(),
+            **(factor if self.conservative_threshold is None else {}),
+            **({} if self.conservative_weight else term),
+        }
+
 
 def memory(spec: EnvSpec, config: CqlSacConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ class Learner(NetworkLearner):
     """Steps Adam on policy, critics, temperature, and with a threshold on the conservative term's factor."""
 
     ACTING = (("policy",),)
+    RATES: ClassVar = {"critics": "critic_learning_rate", "factor": "conservative_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: CqlSacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import PRECISIONS, HoldSettings
+from reverie.agents.discrete import PRECISIONS, HoldSettings, falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -45,6 +45,10 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, RateSettings, Munchausen
         checks.within_unit(self, "epsilon_start", "epsilon_end")
         checks.widths(self, "hidden")
         checks.one_of(self, "precision", PRECISIONS)
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also epsilon."""
+        return {**super().scheduled(env_steps, updates), "epsilon": falling_epsilon(env_steps, self)}
 
 
 def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:

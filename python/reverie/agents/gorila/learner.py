@@ -159,8 +159,10 @@ class Learner(NetworkLearner):
     def _acting(self) -> NDArray[np.float32]:
         return self._server.pull().flat
 
-    def _learning_rate(self) -> float:
-        return self._config.learning_rate
+    def _rates(self, *, initial: bool = False) -> dict[str, float]:
+        """The server's rate of the update that made this version."""
+        rate = self._config.learning_rate if initial else self._config.rate(max(0, self.version - 1))
+        return {"learning_rate": rate}
 
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with the weights `acting` at the server, and in both networks of each worker."""

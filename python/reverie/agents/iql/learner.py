@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class Learner(NetworkLearner):
     """Steps Adam on value network, policy and critics."""
 
     ACTING = (("policy",),)
+    RATES: ClassVar = {"critics": "critic_learning_rate", "values": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: IqlConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))

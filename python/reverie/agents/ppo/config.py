@@ -84,6 +84,11 @@ class PpoConfig(RateSettings, NoiseSettings):
         """The number of minibatches of `count` steps."""
         return min(count, max(1, round(count / self.minibatch_size)))
 
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also the clip of the last update, if it falls."""
+        own = {"clip": self.clip_at(max(0, updates - 1))} if self.anneal_clip and self.anneal_updates else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
     def clip_at(self, update: int) -> float:
         """The clip at an update."""
         return self.clip * (self.annealed(update) if self.anneal_clip else 1.0)

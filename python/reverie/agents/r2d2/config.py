@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from reverie import selectors
 from reverie.agents import checks, replay
+from reverie.agents.apex_dqn.config import epsilon_alone
 from reverie.agents.core import TableNeeds
 from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
@@ -62,6 +63,18 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
             value, longest = getattr(self, name), self.sequence_length
             if value > longest:
                 raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also epsilon of a single environment; several have a rung of the ladder each."""
+        alone = self.num_actors * self.envs_per_actor == 1
+        own = {"epsilon": epsilon_alone(env_steps, self)} if alone else {}
+        return {**super().scheduled(env_steps, updates), **own}
+
+    def without_effect(self) -> dict[str, str]:
+        """Also the schedule of a single environment, if there are several."""
+        several = self.num_actors * self.envs_per_actor > 1
+        idle = {"single_env_decay_steps": "there are several environments"} if several else {}
+        return {**super().without_effect(), **idle}
 
     @property
     def rows(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import HoldSettings
+from reverie.agents.discrete import HoldSettings, falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
@@ -90,6 +90,27 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
                 f"munchausen is {self.munchausen} and double true, but its target is of all actions: set double to"
                 " false"
             )
+
+    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
+        """Also epsilon, without noisy layers."""
+        own = {} if self.noisy else {"epsilon": falling_epsilon(env_steps, self)}
+        return {**super().scheduled(env_steps, updates), **own}
+
+    def without_effect(self) -> dict[str, str]:
+        """Also the settings of the other heads, and of the kind of exploration that is not used."""
+        other = {
+            "categorical": ("v_min", "v_max", "num_atoms"),
+            "quantile": ("num_quantiles", "policy_quantiles"),
+        }
+        names = [name for head, several in other.items() if head != self.head for name in several]
+        names += ["huber_delta"] if self.head == "categorical" else []
+        # Presets have `epsilon_steps` for runs without noisy layers.
+        explores = ("epsilon_start", "epsilon_end") if self.noisy else ("noisy_sigma",)
+        return {
+            **super().without_effect(),
+            **dict.fromkeys(names, f'head is "{self.head}"'),
+            **dict.fromkeys(explores, f"noisy is {str(self.noisy).lower()}"),
+        }
 
 
 def outputs(config: RainbowConfig) -> int:

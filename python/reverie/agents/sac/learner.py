@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class Learner(NetworkLearner):
     """Steps Adam on policy, critics and temperature."""
 
     ACTING = (("policy",),)
+    RATES: ClassVar = {"critics": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: SacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))

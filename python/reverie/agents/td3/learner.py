@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ class Learner(NetworkLearner):
     """Steps Adam on the critics, and on the policy once in `policy_period` updates."""
 
     ACTING = (("policy", "policy_target"),)
+    RATES: ClassVar = {"critics": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: Td3Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))

@@ -74,5 +74,6 @@ def format_of(path: Path) -> Format:
     elif next(path.rglob("*.parquet"), None) is not None:
         return "parquet"
     raise DatasetError(
-        f"{path}: not a data set: neither Parquet, nor a folder of Minari (metadata.json) or LeRobot (meta/info.json)"
+        f"{path}: not a data set: neither Parquet, nor a folder of Minari (metadata.json) or LeRobot (meta/info.json);"
+        " write other data as Parquet (the guide 'Data sets')"
     )

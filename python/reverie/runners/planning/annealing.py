@@ -1,4 +1,4 @@
-"""When the learning rate of a run stops falling, in environment steps."""
+"""When the learning rate of a run stops rising or falling, in environment steps."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ def annealing_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
         f"{falls} within {end:,.0f} of {steps:,}"
         f" environment steps and {stay} there: anneal_updates is {updates:,}, and {(steps - first) / per_update:,.0f}"
         f" would let {them} fall until the last step"
+    )
+
+
+def warmup_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
+    """A sentence if the run ends before its learning rate has risen to its value; else empty.
+
+    Empty, too, where the settings do not determine how many steps an update takes.
+    """
+    updates, per_update = getattr(config, "warmup_updates", 0), steps_per_update(config, needs)
+    if not updates or per_update is None:
+        return ""
+    made = max(0.0, (run.max_env_steps - getattr(config, "learning_starts", 0)) / per_update)
+    if made >= updates:
+        return ""
+    one = hasattr(config, "learning_rate")
+    rate = f"the learning rate rises to {made / updates:.2g} of {config.learning_rate:g}" if one else ""
+    return (
+        f"{rate or f'the learning rates rise to {made / updates:.2g} of their values'} only: warmup_updates is"
+        f" {updates:,}, and the run makes about {made:,.0f} updates in {run.max_env_steps:,} environment steps"
     )
 
 

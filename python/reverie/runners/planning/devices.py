@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -13,6 +12,7 @@ import torch
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
 from reverie.agents.core import RunSettings
+from reverie.agents.error_places import warn
 from reverie.agents.run_settings import AUTO
 from reverie.runners.planning.topology import RunnerName, Topology
 
@@ -74,15 +74,14 @@ def _require_one(agent: Agent, run: RunSettings, device: str, runner: RunnerName
 def warn_of_precision(config: Any, run: RunSettings, runner: RunnerName) -> None:
     """Warn of bfloat16 on a processor without instructions for it, where Pong's updates took eight times as long.
 
-    Not on Ray, where roles run on other machines. The warning names the line that called the caller.
+    Not on Ray, where roles run on other machines.
     """
     slow = [work for work, device in (("updates", run.device), ("actions", run.policy_device)) if device == "cpu"]
     if runner == "ray" or not slow or getattr(config, "precision", "float32") != "bfloat16" or has_bfloat16():
         return
-    warnings.warn(
+    warn(
         f"precision is 'bfloat16', and this processor has no instructions for it: {' and '.join(slow)} take several"
-        " times as long as with precision=float32",
-        stacklevel=3,
+        " times as long as with precision=float32"
     )
 
 

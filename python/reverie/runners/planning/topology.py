@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from reverie.agents.core import CompilePlan, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec
-from reverie.runners.planning.annealing import annealing_note
+from reverie.runners.planning.annealing import annealing_note, warmup_note
+from reverie.runners.planning.effects import no_effect_note
 from reverie.runners.planning.first_update import no_update_note
 from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, name_of_run
 from reverie.runners.planning.memory_parts import NETWORKS, PROCESSES, gib, is_replay
@@ -162,7 +163,9 @@ class Topology:
     def note(self) -> str:
         """A sentence about settings that rarely fit together; empty if there is none."""
         settings = self.config, self.needs, self.run
-        return no_update_note(*settings) or annealing_note(*settings)
+        no_update = no_update_note(*settings)
+        rates = () if no_update else (warmup_note(*settings), annealing_note(*settings))
+        return "; ".join(filter(None, (no_update, *rates, no_effect_note(self.config))))
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""

@@ -60,6 +60,8 @@ class Progress:
     """Roles that have not started or do not report, for how long, and why; empty in one process."""
     activities: Mapping[str, float] = field(default_factory=dict)
     """Seconds by activity so far, summed over the processes."""
+    schedules: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that change during the run by its counts, such as epsilon; learning rates are in `learner`."""
 
 
 @dataclass(frozen=True)
@@ -340,15 +342,33 @@ class StoppedError(Picklable, RuntimeError):
     """`should_stop` ended the run.
 
     `.env_steps`, `.checkpoint` (None if the run keeps none, could not write it, or had no new step), and if that is
-    None, `.earlier`: the newest checkpoint before (None if there is none).
+    None, `.earlier`: the newest checkpoint before (None if there is none). `.weights` are the last ones, None if the
+    run had no step.
     """
 
-    def __init__(self, env_steps: int, checkpoint: Path | None, earlier: Path | None = None) -> None:
-        self.env_steps, self.checkpoint = env_steps, checkpoint
+    def __init__(
+        self, env_steps: int, checkpoint: Path | None, earlier: Path | None = None, weights: Weights | None = None
+    ) -> None:
+        self.env_steps, self.checkpoint, self.weights = env_steps, checkpoint, weights
+        self._made_by: tuple[Topology, Agent, str] | None = None
         self.earlier = earlier if checkpoint is None else None
         saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
         saved += "" if self.earlier is None else f"; the newest checkpoint is {self.earlier}"
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
+
+    @property
+    def policy(self) -> TrainedPolicy | None:
+        """The policy with the last weights, as that of a `Result`, also of a run that saves nothing; None without."""
+        if self.weights is None or self._made_by is None:
+            return None
+        weights = Weights(self.weights.version, self.weights.flat.copy())
+        return policy_of(*self._made_by, weights, self.env_steps)
+
+    def complete(self, topology: Topology, agent: Agent, reference: str) -> None:
+        """Name the run, whose `policy` is at hand then."""
+        self._made_by = topology, agent, reference
+        if self.checkpoint is None and self.weights is not None:
+            self.add_note("the last weights are in its `policy`")
 
 
 class RoleMissingError(Picklable, TimeoutError):

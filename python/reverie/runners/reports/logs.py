@@ -154,6 +154,7 @@ def as_line(event: Event) -> dict[str, Any]:
                 **vars(event),
                 "learner": dict(event.learner),
                 "activities": dict(event.activities),
+                "schedules": dict(event.schedules),
             }
         case Evaluated():
             confirmation = event.confirmation

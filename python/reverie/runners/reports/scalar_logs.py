@@ -21,7 +21,8 @@ class ScalarLog:
 
     `return/greedy` and `return/confirmation` are the evaluations, `return/final` is the result of the run, of its last
     weights; `speed/` has rates over the time since the last figures, not over the whole run; `learner/` has the
-    learner's metrics. A sink that fails does not end the run: `problem` has the reason.
+    learner's metrics, and `schedule/` numbers that change by the counts of the run, such as epsilon. A sink that fails
+    does not end the run: `problem` has the reason.
     """
 
     def __init__(self, sink: Sink, name: str, calls: Calls) -> None:
@@ -103,6 +104,7 @@ class ScalarLog:
         match event:
             case Progress():
                 scalars = {f"learner/{name}": value for name, value in event.learner.items()}
+                scalars |= {f"schedule/{name}": value for name, value in event.schedules.items()}
                 scalars["replay/samples_per_insert"] = event.samples_per_insert
                 if event.policy_lag is not None:
                     scalars["actors/policy_lag"] = event.policy_lag
@@ -128,6 +130,7 @@ class ScalarLog:
             return {}
         return {
             "speed/env_steps_per_second": (event.env_steps - before.env_steps) / seconds,
+            "speed/updates_per_second": (event.updates - before.updates) / seconds,
             "speed/trained_samples_per_second": (event.updates - before.updates) * self._batch_size / seconds,
         }
 

@@ -140,8 +140,7 @@ class Supervisor:
                     self._save()
             held, confirmation = self._evaluate_last()
         except StopRequested:
-            self._should_stop = lambda: False
-            path = None
+            self._should_stop, path = (lambda: False), None
             if account.env_steps > self._first_step:
                 # Only for what a checkpoint needs: a role that is being replaced may take long to start.
                 self._until(self._all_acted, "all actors to act")
@@ -153,7 +152,8 @@ class Supervisor:
                 else:
                     self._end([EVALUATOR])
                 self._end(self._roles.all_shards)
-            raise StoppedError(account.env_steps, path, self._saver.newest) from None
+            weights = None if self._held is None else self._held.weights
+            raise StoppedError(account.env_steps, path, self._saver.newest, weights) from None
         return self._finish(held, confirmation)
 
     # Listening.
