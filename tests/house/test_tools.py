@@ -140,6 +140,8 @@ def test_a_kept_port_is_given_once_and_is_none_that_the_system_chooses(new_port)
 def test_the_lock_file_of_the_fuzzers_has_the_packages_that_a_crate_names(crate):
     manifest = tomllib.loads((ROOT / "crates" / crate / "Cargo.toml").read_text())
     wanted = manifest["dependencies"] | manifest.get("build-dependencies", {})
+    for target in manifest.get("target", {}).values():
+        wanted |= target.get("dependencies", {})
     named = {name for name, how in wanted.items() if isinstance(how, str) or not how.get("optional")}
     packages = tomllib.loads((ROOT / "fuzz" / "Cargo.lock").read_text())["package"]
     (locked,) = [package["dependencies"] for package in packages if package["name"] == crate]
