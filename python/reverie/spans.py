@@ -166,7 +166,7 @@ def _requests_of(span: Any) -> Iterator[None]:
         _native._set_trace(before)
 
 
-class Listening(Protocol):
+class TracedServer(Protocol):
     """A server that listens, with the attribute that its spans need."""
 
     @property
@@ -186,7 +186,7 @@ class RequestSpans:
         ImportError: OpenTelemetry is not installed.
     """
 
-    def __init__(self, server: Listening) -> None:
+    def __init__(self, server: TracedServer) -> None:
         self._tracer, self._server = _tracer(), weakref.ref(server)
         self._lost = 0
         self._ends = threading.Event()

@@ -21,7 +21,7 @@ __all__ = ["Table"]
 Compression = Literal["auto", "auto:speed", "auto:size", "none", "lz4", "zstd"]
 
 
-class Host(Protocol):
+class TableHost(Protocol):
     """The calls that a table makes on its server."""
 
     def server_info(self) -> Mapping[str, TableInfo]: ...
@@ -86,7 +86,7 @@ class Table:
     signature: Any
     max_bytes: int | None
     compression: Compression
-    _host: Host | None
+    _host: TableHost | None
 
     def __init__(
         self,
@@ -335,12 +335,12 @@ class Table:
             "copies": (),
         }
 
-    def _server(self) -> Host:
+    def _server(self) -> TableHost:
         if self._host is None:
             raise ValueError(f"table '{self.name}' is on no server; pass it to reverie.Server([...])")
         return self._host
 
-    def _attach(self, host: Host) -> None:
+    def _attach(self, host: TableHost) -> None:
         object.__setattr__(self, "_host", host)
 
     def _options(self) -> dict[str, Any]:

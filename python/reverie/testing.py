@@ -35,7 +35,7 @@ else:
             return late("hypothesis.strategies", "SearchStrategy")
 
 
-__all__ = ["DTYPES", "PATHS", "TRANSPORTS", "Host", "Path", "Transport", "arrays", "host", "nests", "serve"]
+__all__ = ["DTYPES", "PATHS", "TRANSPORTS", "Path", "ServerProcess", "Transport", "arrays", "host", "nests", "serve"]
 
 Transport = Literal["in-process", "shared-memory", "grpc"]
 Path = Literal[Transport, "two-shards"]
@@ -134,7 +134,7 @@ def _refuse_windows() -> None:
         )
 
 
-class Host:
+class ServerProcess:
     """Another process that makes servers on request; see `host`."""
 
     def __init__(self) -> None:
@@ -196,14 +196,14 @@ class Host:
         return answer
 
 
-_HOST: Host | None = None
+_HOST: ServerProcess | None = None
 
 
-def host() -> Host:
+def host() -> ServerProcess:
     """The process that makes servers for this one; started at the first call, and again where it has ended."""
     global _HOST
     if _HOST is None or not _HOST.alive:
-        _HOST = Host()
+        _HOST = ServerProcess()
         atexit.register(_HOST.close)
     return _HOST
 

@@ -78,7 +78,7 @@ def stages(make_unroll_stage):
 
 def require_same(one, other):
     """Raise AssertionError if states differ by more than rounding, or figures."""
-    states = [tracing.State(stage.learner).tensors for stage in (one, other)]
+    states = [tracing.GraphState(stage.learner).tensors for stage in (one, other)]
     for a, b in zip(*states, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     found, expected = (dict(stage.learner.metrics()) for stage in (one, other))
@@ -212,7 +212,7 @@ def test_the_graph_of_r2d2_makes_the_update_of_its_fused_lstm(changes, make_stag
     assert not columns["mask"].all()
     graph = tracing.trace(learner, columns, single)
     assert not any("lstm" in str(node.target) or "rnn" in str(node.target) for node in graph.module.graph.nodes)
-    state = tracing.State(learner)
+    state = tracing.GraphState(learner)
     copies = [one.clone() for one in state.tensors]
     priorities, figures = Interpreted(graph, None).outputs(copies, state.factors().clone(), [], columns)
     expected, values = single(columns)

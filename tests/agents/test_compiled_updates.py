@@ -82,7 +82,7 @@ def test_compiled_updates_are_those_of_single_operations_within_rounding(name, m
         learner.learn()  # the first of them waits for the compiler, if there is no library
         other.learn()
     assert learner.metrics()["updates_compiled"] == 21
-    for one, two in zip(tracing.State(learner).tensors, tracing.State(other).tensors, strict=True):
+    for one, two in zip(tracing.GraphState(learner).tensors, tracing.GraphState(other).tensors, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
     assert len(noted) == len(expected) == (22 if name == "apex-dqn" else 0)
     for one, two in zip(noted, expected, strict=True):
@@ -91,7 +91,7 @@ def test_compiled_updates_are_those_of_single_operations_within_rounding(name, m
         assert learner.metrics()[figure] == pytest.approx(other.metrics()[figure], rel=1e-2, abs=1e-4)
     third = make_learner(name, **changes)
     third.load_state_dict(learner.state_dict())
-    for one, two in zip(tracing.State(learner).tensors, tracing.State(third).tensors, strict=True):
+    for one, two in zip(tracing.GraphState(learner).tensors, tracing.GraphState(third).tensors, strict=True):
         assert torch.equal(one, two)
     assert learner.state_dict()["optimizers"].keys() == other.state_dict()["optimizers"].keys()
     steps = [one.state_dict()["optimizers"] for one in (learner, other)]
@@ -133,7 +133,7 @@ def test_compiled_updates_of_unrolls_are_those_of_single_operations_within_round
         for stage in (one, other):
             stage.learn(1)  # the second one waits for the compiler
     assert one.learner.metrics()["updates_compiled"] > 0
-    for a, b in zip(tracing.State(one.learner).tensors, tracing.State(other.learner).tensors, strict=True):
+    for a, b in zip(tracing.GraphState(one.learner).tensors, tracing.GraphState(other.learner).tensors, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     one.learner.stop_compiling()
 
@@ -156,7 +156,7 @@ def test_compiled_updates_of_sequences_are_those_of_the_fused_lstm_within_roundi
         for learner in stages:
             learner.learn()
     assert compiled.metrics()["updates_compiled"] > 0
-    for a, b in zip(tracing.State(compiled).tensors, tracing.State(single).tensors, strict=True):
+    for a, b in zip(tracing.GraphState(compiled).tensors, tracing.GraphState(single).tensors, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     compiled.stop_compiling()
 

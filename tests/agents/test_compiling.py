@@ -129,7 +129,7 @@ def test_the_graph_makes_the_update_of_the_learners_own_operations(name, changes
         before = {key: network.numpy() for key, network in learner._networks.items()}
         graph = tracing.trace(learner, columns, single)
         assert all((network.numpy() == before[key]).all() for key, network in learner._networks.items())
-        state = tracing.State(learner)
+        state = tracing.GraphState(learner)
         copies = [one.clone() for one in state.tensors]
         generator = None if learner._generator is None else learner._generator.get_state()
         found = Interpreted(graph, None).outputs(

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
-from reverie.agents.discrete import Exploration  # noqa: E402
+from reverie.agents.discrete import EpsilonGreedyExploration  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 
 GREEDY = 9
@@ -17,7 +17,7 @@ GREEDY = 9
 
 
 def chosen(hold, epsilons, *, steps=20_000, begins=False, seed=0):
-    exploration, rng = Exploration(4, 10, hold), np.random.default_rng(seed)
+    exploration, rng = EpsilonGreedyExploration(4, 10, hold), np.random.default_rng(seed)
     greedy, first = np.full(4, GREEDY), np.full(4, begins)
     return np.stack([exploration.choose(rng, greedy, epsilons, first) for _ in range(steps)])
 

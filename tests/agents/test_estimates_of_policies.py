@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from reverie import agents  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.inputs import Reader, reward_deviation  # noqa: E402
+from reverie.agents.inputs import ObservationReader, reward_deviation  # noqa: E402
 from reverie.agents.policies import TrainedPolicy  # noqa: E402
 from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.agents.r2d2.loss import rescale  # noqa: E402
@@ -90,7 +90,7 @@ def test_values_are_those_of_the_network(name):
 )
 def test_normalised_rewards_are_undone(name, options):
     policy = trained(name, {"normalise_rewards": True}, **options)
-    all_returns = [one.returns for one in policy.module.modules() if isinstance(one, Reader)]
+    all_returns = [one.returns for one in policy.module.modules() if isinstance(one, ObservationReader)]
     found = []
     for deviation in (1.0, 7.0):
         with torch.no_grad():

@@ -129,7 +129,7 @@ def test_the_graph_of_an_update_leaves_frozen_layers(name, make_learner):
     updated = learner._updated
     learner._updated = lambda columns, single: kept.update(columns=columns, single=single) or updated(columns, single)
     learner.learn()
-    state = tracing.State(learner)
+    state = tracing.GraphState(learner)
     graph = tracing.trace(learner, kept["columns"], kept["single"])
     copies, before = ([one.clone() for one in state.tensors] for _ in range(2))
     noise = graph.random_numbers(None)

@@ -16,7 +16,7 @@ from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH, BitFlips  # noqa: E402
-from reverie.agents.hindsight import GoalCheck, GoalFunctions, GoalRows, Hindsight, Step  # noqa: E402
+from reverie.agents.hindsight import EpisodeStep, GoalCheck, GoalFunctions, GoalRows, Hindsight  # noqa: E402
 from reverie.agents.observations import pack, part_of  # noqa: E402
 from reverie.agents.wrappers import ActionsFromZero, FlatActions  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
@@ -91,7 +91,7 @@ def rows(*places, goal=100.0):
 
 def episode(length, *, terminated=False):
     for t in range(length):
-        yield Step(*rows(t), t % 2, t - 99.0, *rows(t + 1), terminated and t == length - 1, 7)
+        yield EpisodeStep(*rows(t), t % 2, t - 99.0, *rows(t + 1), terminated and t == length - 1, 7)
 
 
 def relabelled(strategy, k=1, *, n=1, discount=0.5, length=4, env=Counter, terminated=False, seed=0):

@@ -15,7 +15,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents import exports  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.inputs import Reader  # noqa: E402
+from reverie.agents.inputs import ObservationReader  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of, row_form  # noqa: E402
 from reverie.agents.policies import TrainedPolicy  # noqa: E402
@@ -65,7 +65,7 @@ def rows_of(space, count):
 @pytest.mark.parametrize("frames", [None, 3])
 def test_one_observation_has_the_features_that_it_has_in_a_batch(name, frames):
     spec = describe(f"Reverie{name}-v0", EnvSettings(frame_stack=frames))
-    reader = initialised(lambda: Reader(spec), 0)
+    reader = initialised(lambda: ObservationReader(spec), 0)
     _, rows = rows_of(SPACES[name], 4 * (frames or 1))
     rows = torch.from_numpy(rows.reshape(4, *spec.obs_shape))
     together = reader(rows)
@@ -93,7 +93,7 @@ def test_a_trained_policy_takes_one_observation_and_its_file_one_row(name, tmp_p
 @pytest.mark.xdist_group("exports")
 def test_a_program_of_bytes_computes_batches_of_every_size():
     spec = describe("ReverieOddBytesLast-v0")
-    reader = initialised(lambda: Reader(spec), 0).eval()
+    reader = initialised(lambda: ObservationReader(spec), 0).eval()
     rows = torch.from_numpy(rows_of(SPACES["OddBytesLast"], 5)[1])
     program = torch.export.export(reader, (rows[:3],), dynamic_shapes=({0: torch.export.Dim("N")},)).module()
     for batch in (rows[:1], rows[2:3], rows):

@@ -11,7 +11,7 @@ from reverie import agents  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.distributions import DiagonalGaussian, gumbel_of  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.noise import Exploration, Noise  # noqa: E402
+from reverie.agents.noise import ActionNoise, NoiseExploration  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")
 OFF_POLICY = ("ddpg", "td3", "d4pg", "sac")
@@ -19,7 +19,7 @@ OFF_POLICY = ("ddpg", "td3", "d4pg", "sac")
 
 @pytest.mark.parametrize("theta", [1.0, 0.15])
 def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
-    noise, rng, steps = Noise((4, 2), 0.3), np.random.default_rng(0), 5_000
+    noise, rng, steps = ActionNoise((4, 2), 0.3), np.random.default_rng(0), 5_000
     going = np.zeros(4, bool)
     x = np.stack([noise.draw(rng, going, theta) for _ in range(steps)]).reshape(steps, -1)
     # As many independent draws as the process forgets over: (1 - r^2) / (1 + r^2) of them, r = 1 - theta.
@@ -35,7 +35,7 @@ def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
 
 
 def test_noise_restarts_when_an_environment_is_reset():
-    noise, rng = Noise((2, 1), 1.0), np.random.default_rng(0)
+    noise, rng = ActionNoise((2, 1), 1.0), np.random.default_rng(0)
     x = np.stack([noise.draw(rng, np.array([False, True]), 0.01) for _ in range(400)])[:, :, 0]
     one, other = (np.corrcoef(x[1:, i], x[:-1, i])[0, 1] for i in range(2))
     assert one > 0.9
@@ -43,7 +43,7 @@ def test_noise_restarts_when_an_environment_is_reset():
 
 
 def test_noise_has_its_deviation_while_its_rate_changes():
-    noise, rng, going = Noise((4, 2), 0.3), np.random.default_rng(0), np.zeros(4, bool)
+    noise, rng, going = ActionNoise((4, 2), 0.3), np.random.default_rng(0), np.zeros(4, bool)
     thetas = np.where(np.arange(5_000) % 7 < 4, 0.15, 1.0)
     x = np.stack([noise.draw(rng, going, theta) for theta in thetas])
     bound = 5 * (2 / (x.size / 3)) ** 0.5
@@ -52,7 +52,7 @@ def test_noise_has_its_deviation_while_its_rate_changes():
 
 
 def uniform_actions(theta, *, seed, steps=20_000):
-    exploration, rng, going = Exploration((4, 2)), np.random.default_rng(seed), np.zeros(4, bool)
+    exploration, rng, going = NoiseExploration((4, 2)), np.random.default_rng(seed), np.zeros(4, bool)
     return np.stack([exploration.uniform(rng, going, theta) for _ in range(steps)]).reshape(steps, -1)
 
 
@@ -204,13 +204,13 @@ def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_u
 @pytest.mark.parametrize("name", ["apex-dpg", "sac", "ddpg", "ppo"])
 def test_a_restored_actor_goes_on_with_the_noise_of_its_place_in_the_run(name, make_fake_replay, monkeypatch):
     """Of two actors that have taken as many steps together as actions last for."""
-    thetas, draw = [], Noise.draw
+    thetas, draw = [], ActionNoise.draw
 
     def recorded(noise, rng, begins, theta):
         thetas.append(theta)
         return draw(noise, rng, begins, theta)
 
-    monkeypatch.setattr(Noise, "draw", recorded)
+    monkeypatch.setattr(ActionNoise, "draw", recorded)
     agent, small = agents.find(name), {"num_actors": 2, "noise_theta": 0.05, "noise_theta_steps": 400}
     config = dataclasses.replace(agent.load_preset("Pendulum-v1").config, **small)
     replay, found = make_fake_replay(max_size=10_000), {}
@@ -235,9 +235,11 @@ def test_actions_that_last_are_spread_over_environments_as_independent_ones(make
 
 
 def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_stage, monkeypatch):
-    begun, draw = [], Noise.draw
+    begun, draw = [], ActionNoise.draw
     monkeypatch.setattr(
-        Noise, "draw", lambda self, rng, begins, theta: begun.append(begins.copy()) or draw(self, rng, begins, theta)
+        ActionNoise,
+        "draw",
+        lambda self, rng, begins, theta: begun.append(begins.copy()) or draw(self, rng, begins, theta),
     )
     ppo = agents.find("ppo")
     preset = ppo.load_preset("CartPole-v1").config

@@ -210,13 +210,13 @@ def test_every_kind_of_update_is_one_graph(changes, make_learner):
     learner.learn()
     graph = tracing.trace(learner, seen["columns"], seen["single"])
     noise = graph.random_numbers(torch.Generator().manual_seed(5))
-    state = tracing.State(learner)
+    state = tracing.GraphState(learner)
     copies = [[one.clone() for one in state.tensors] for _ in range(2)]
     names = [seen["columns"][name] for name in graph.columns]
     factors = state.factors().clone()
     with torch.no_grad():
         graph.module(*copies[0], factors, *noise, *names, *graph.constants)
-    tracing.run(learner, seen["single"], copies[1], factors, tracing.Noise(noise), seen["columns"])
+    tracing.run(learner, seen["single"], copies[1], factors, tracing.UpdateNoise(noise), seen["columns"])
     for one, two in zip(*copies, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
     assert not torch.equal(copies[0][0], state.tensors[0]), "it moves the online network"

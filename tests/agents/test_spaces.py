@@ -20,7 +20,7 @@ from reverie.agents.environments import (  # noqa: E402
     make_one,
     make_vector,
 )
-from reverie.agents.inputs import Reader, Statistics, front, front_sizes  # noqa: E402
+from reverie.agents.inputs import ObservationReader, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, require_categories  # noqa: E402
@@ -69,7 +69,7 @@ def test_bytes_are_divided_by_the_largest_value_of_their_space():
         env_id = f"ReverieGrid{len(features)}-v0"
         gymnasium.register(env_id, lambda space=space: Anything(space, BOX))
         spec = describe(env_id)
-        reader = initialised(lambda spec=spec: Reader(spec), 0)
+        reader = initialised(lambda spec=spec: ObservationReader(spec), 0)
         largest = 255 if name == "uint8 to 255" else 1
         features[name] = reader(torch.from_numpy((cells * largest).astype(space.dtype))).detach().numpy()
     assert features["uint8 to 1"] == pytest.approx(features["bool"], abs=1e-5)
@@ -112,7 +112,7 @@ def test_a_nest_becomes_a_row_of_bytes_in_the_order_of_its_space_and_back():
     NEST.seed(1)
     seen = [NEST.sample() for _ in range(5)]
     rows = np.stack([pack(spec.leaves, [np.asarray(part_of(one, leaf)) for leaf in spec.leaves]) for one in seen])
-    reader = Reader(spec)
+    reader = ObservationReader(spec)
     camera, joints, category, switches = reader._split(torch.from_numpy(rows))
     for i, one in enumerate(seen):
         assert np.array_equal(camera[i, 0].numpy(), one["camera"])
@@ -123,7 +123,7 @@ def test_a_nest_becomes_a_row_of_bytes_in_the_order_of_its_space_and_back():
 
 def test_features_are_numbers_then_categories_as_one_hot_vectors_then_images():
     spec = describe(id_of("Nest"))
-    reader = initialised(lambda: Reader(spec), 0)
+    reader = initialised(lambda: ObservationReader(spec), 0)
     NEST.seed(2)
     one = NEST.sample()
     row = torch.from_numpy(pack(spec.leaves, [np.asarray(part_of(one, leaf)) for leaf in spec.leaves]))[None]
@@ -153,7 +153,7 @@ def test_leaves_of_one_dtype_stay_of_that_dtype_and_a_plain_vector_has_none():
 def test_images_of_any_size_are_read_by_convolutions_that_fit_them(name, kernels, channels, largest):
     spec = describe(id_of(name))
     assert spec.has_images
-    reader = initialised(lambda: Reader(spec), 0)
+    reader = initialised(lambda: ObservationReader(spec), 0)
     assert [layer.kernel_size[0] for layer in reader.images[0].convolutions] == kernels
     assert reader.images[0].convolutions[0].in_channels == channels
     seen = torch.from_numpy(np.stack([spec_sample(spec) for _ in range(2)]))
@@ -366,7 +366,7 @@ def test_the_first_reward_after_many_steps_without_one_is_ten_deviations_and_no_
     """The deviation of equal returns is next to 0."""
     apex = agents.find("apex-dqn")
     spec, data, learner, _ = table_of("Loud", apex, normalise_rewards=True)
-    one = Statistics([initialised(lambda: Reader(spec), 0)])
+    one = Statistics([initialised(lambda: ObservationReader(spec), 0)])
     one.merge({**data, "discounted_return": np.zeros_like(data["discounted_return"])})
     assert one.reward_deviation() == pytest.approx(1e-4)
     first = one.scaled({"reward": torch.tensor([0.0, 1.0, -1.0])})["reward"]

@@ -25,7 +25,7 @@ EVENT = Progress(
 
 def shown(*events):
     started = Started(plan(dqn, "CartPole-v1"))
-    progress = report.Progress(to_stderr=False, quiet=True)
+    progress = report.ProgressView(to_stderr=False, quiet=True)
     for event in (started, *events):
         progress(event)
     view = progress._view(events[-1], started)

@@ -62,7 +62,7 @@ print(json.dumps({
     "compiler": missing_compiler(),
     "signals": [number.name for number in stop_signals()],
     "memory": attempt(_memory.physical_memory) if sys.platform == "darwin" else None,
-    "host": attempt(testing.Host) if sys.platform == "win32" else None,
+    "host": attempt(testing.ServerProcess) if sys.platform == "win32" else None,
 }))
 """
 

@@ -1,4 +1,4 @@
-"""One type name, one meaning within a crate: a reader who meets it knows what it holds without the module."""
+"""One type name, one meaning within a crate and within the package: its reader needs no module to see what it holds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import pytest
 CRATES = Path(__file__).resolve().parents[2] / "crates"
 
 DEFINED = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:unsafe )?(?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+
+PACKAGE = CRATES.parent / "python" / "reverie"
+
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+
+# The agents have files of the same names, and in them classes of the same names; adapters have the names of others.
+REPEATED_ON_PURPOSE = ("agents/*/*.py", "integrations/*/buffers.py")
 
 # A module of another system under the same path: its types have the same names on purpose.
 STAND_INS = {"local/absent.rs"}
@@ -56,3 +63,22 @@ def test_a_name_of_two_files_is_counted_and_that_of_a_stand_in_is_not(tmp_path: 
     for name, source in {"a.rs": "struct A;", "b.rs": "enum A {}\nstruct B;", "local/absent.rs": "struct B;"}.items():
         (tmp_path / name).write_text(source)
     assert repeated_names(tmp_path) == {"A": 2}
+
+
+def repeated_classes(package: Path) -> set[str]:
+    several = {file for pattern in REPEATED_ON_PURPOSE for file in package.glob(pattern)}
+    own = [file for file in sorted(package.rglob("*.py")) if file not in several]
+    counts = Counter(name for file in own for name in CLASS.findall(file.read_text()))
+    return {name for name, count in counts.items() if count > 1}
+
+
+def test_a_class_name_occurs_once_in_the_package() -> None:
+    assert repeated_classes(PACKAGE) == set()
+
+
+def test_a_class_of_two_files_is_found_and_that_of_two_agents_is_not(tmp_path: Path) -> None:
+    files = {"a.py": "class A:\n", "b/c.py": "class A:\nclass B:\n", "agents/x/y.py": "class B:\n"}
+    for name, source in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    assert repeated_classes(tmp_path) == {"A"}

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from reverie import Client, Server, Table, UnavailableError, rate_limiters, selectors
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 NETWORKS = ("shared-memory", "grpc")
 
@@ -21,7 +21,7 @@ def network(request):
     return request.param
 
 
-class OwnHost(Host):
+class OwnHost(ServerProcess):
     """A server process that knows which of its servers run. Each has a port that stays its own when it has ended."""
 
     def __init__(self, new_port):

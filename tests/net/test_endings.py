@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 
 def test_an_unreachable_server_is_named_with_the_call(connect):
@@ -162,7 +162,7 @@ def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(
         own_host.process.wait()
         writer.append({"n": 3})
         writer.create_item("t", 1.0, writer.history["n"][-1])
-        second = Host()
+        second = ServerProcess()
         try:
             with second.serve([fifo()], port=int(address.rsplit(":", 1)[1])):
                 if found_first:  # then `flush` warns, and otherwise the next call

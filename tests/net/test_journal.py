@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def lives(tmp_path, new_port):
     port, hosts, servers = new_port(), [], []
 
     def start(tables, sync="interval"):
-        host = Host()
+        host = ServerProcess()
         hosts.append(host)
         journal = reverie.Journal(tmp_path / "journal", sync=sync)
         servers.append(host.serve(tables, journal=journal, port=port))

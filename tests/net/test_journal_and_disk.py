@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 MEMORY, COUNT, WIDTH = 1 << 20, 400, 20_000
 
@@ -26,7 +26,7 @@ def start(tmp_path, new_port):
     port, hosts, servers = new_port(), [], []
 
     def begin(tables):
-        hosts.append(Host())
+        hosts.append(ServerProcess())
         journal = reverie.Journal(tmp_path / "journal", sync="os")
         options = {"journal": journal, "port": port, "disk": tmp_path / "disk", "memory_bytes": MEMORY}
         servers.append(hosts[-1].serve(tables, **options))

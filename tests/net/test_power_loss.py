@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 
 class Machine:
@@ -24,7 +24,7 @@ class Machine:
     def start(self):
         # Nothing is synced but for a caller that asks for it.
         journal = reverie.Journal(self._folder, sync=self._sync, interval=3600.0)
-        self.hosts.append(Host())
+        self.hosts.append(ServerProcess())
         self._served = self.hosts[-1].serve([self._table], journal=journal, port=self._port)
         self.address = self._served.__enter__()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.testing import Host
+from reverie.testing import ServerProcess
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "robot_actor_learner.py"
 
@@ -42,7 +42,7 @@ def steps_of(client, table):
 
 @pytest.mark.long
 def test_steps_of_an_outage_arrive_once_and_in_order(robot):
-    host = Host()
+    host = ServerProcess()
     with host.serve(tables()) as address, reverie.Client(address, transport="grpc") as client:
         sender = robot.Sender(client)
         sender.start()
@@ -67,7 +67,7 @@ def test_steps_of_an_outage_arrive_once_and_in_order(robot):
 @pytest.mark.long
 def test_steps_beyond_the_bound_are_refused_and_no_transition_crosses_the_gap(robot, monkeypatch):
     monkeypatch.setattr(robot, "MAX_WAITING", 5)
-    host = Host()
+    host = ServerProcess()
     with (
         host.serve(tables()) as address,
         reverie.Client(address, transport="grpc", max_in_flight_bytes=1 << 16) as client,

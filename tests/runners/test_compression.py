@@ -31,7 +31,7 @@ def started(monkeypatch, module, compression):
     run = dataclasses.replace(preset.run, replay_compression=compression)
     config = dataclasses.replace(preset.config, bundled=True) if module is bundle else preset.config
     env = plan(agent, "CartPole-v1", config=config, run=run, runner="process").env
-    kind, role_class = ("bundle", bundle.Bundle) if module is bundle else ("shard", role.Shard)
+    kind, role_class = ("bundle", bundle.BundleRole) if module is bundle else ("shard", role.ShardRole)
     setup = Setup(RoleName(kind), agent, env, config, run, 1, seed=0, serving=Serving())
     with pytest.raises(StartedError) as caught:
         train(agent, "CartPole-v1", run=run) if module is local else role_class(setup)

@@ -10,7 +10,7 @@ import pytest
 
 from reverie import Client, DeadlineExceededError, UnavailableError, UnknownKeyError, rate_limiters
 from reverie.sharding import shard_table
-from reverie.testing import Host, serve
+from reverie.testing import ServerProcess, serve
 
 LIMITS = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
 
@@ -23,7 +23,7 @@ def network(request):
 @pytest.fixture
 def mortal(new_port):
     """A server process of the test's own, whose server keeps its port."""
-    host = Host()
+    host = ServerProcess()
     host.serve = functools.partial(host.serve, port=new_port())
     yield host
     host.process.kill()
@@ -107,7 +107,7 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
         client.sample_batch("t", 10)
         kill(mortal)
         client.sample_batch("t", 10)
-        again = Host()
+        again = ServerProcess()
         stack.callback(again.close)
         with again.serve([table.replace() for table in tables[1:]], port=port, shard=1):
             until(lambda: all(of.present for of in client.info().shards))
@@ -147,7 +147,7 @@ def test_a_query_and_a_read_leave_out_a_shard_that_is_killed_meanwhile(
     network, mortal, stack, joined, prioritized, new_port
 ):
     for call in ("query", "get"):
-        host = Host()
+        host = ServerProcess()
         stack.callback(host.close)
         survivor = stack.enter_context(serve([prioritized()], network, shard=0))
         with host.serve([prioritized()], shard=1, port=new_port()) as address:
@@ -211,7 +211,7 @@ def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_th
         ):
             writer.flush(timeout=0.1)
         assert writer.num_in_flight == 3
-        again = Host()
+        again = ServerProcess()
         stack.callback(again.close)
         with again.serve([prioritized()], port=int(address.rpartition(":")[2]), shard=1) as address:
             writer.flush(timeout=200)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reverie.agents.atari import Ends, Lives
 from reverie.agents.core import (
     ActingSettings,
-    ActorRole,
+    ActorArguments,
     Crash,
     EnvironmentCrashedError,
     Policy,
@@ -24,7 +24,7 @@ from reverie.agents.core import (
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.error_places import place_of
-from reverie.agents.hindsight import Hindsight, Step, goal_functions
+from reverie.agents.hindsight import EpisodeStep, Hindsight, goal_functions
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import HindsightSettings, ReplaySettings
 from reverie.agents.step_checks import InvalidStepError, StepChecks, require_shapes
@@ -261,7 +261,7 @@ class ReplayActor(EnvActor):
         priority_eps: float = 0.0,
         priority_clip: float = 0.0,
         priority: float | Literal["max"] = 1.0,
-        **role: Unpack[ActorRole],
+        **role: Unpack[ActorArguments],
     ) -> None:
         frames = spec.frame_stack is not None
         self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
@@ -356,7 +356,9 @@ class ReplayActor(EnvActor):
         after = self._info["final_obs"] if self._same_step else self._obs
         functions = goal_functions(self._envs, self._spec.env_id)
         for i in np.flatnonzero(~self._resets):
-            step = Step(obs[i], actions[i], float(reward[i]), after[i], bool(terminated[i]), int(self._version[i]))
+            step = EpisodeStep(
+                obs[i], actions[i], float(reward[i]), after[i], bool(terminated[i]), int(self._version[i])
+            )
             hindsight.add(int(i), step, ended=bool(ended[i]), functions=functions)
         items = hindsight.take()
         if items is not None:

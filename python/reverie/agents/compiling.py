@@ -30,7 +30,7 @@ import reverie
 from reverie._picklable import Picklable
 from reverie.agents import compile_worker, tracing
 from reverie.agents.core import CompileNote, CompilePlan
-from reverie.agents.tracing import Graph, Noise, Result, Single, State
+from reverie.agents.tracing import Graph, GraphState, Result, Single, UpdateNoise
 
 PATIENCE = 600.0
 """Seconds after which compiling is abandoned: minutes more than it takes on a busy machine."""
@@ -112,7 +112,7 @@ class CompiledUpdate:
         self.graph = graph
         self._run = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
 
-    def __call__(self, learner: Any, state: State, columns: Mapping[str, Tensor]) -> Result:
+    def __call__(self, learner: Any, state: GraphState, columns: Mapping[str, Tensor]) -> Result:
         """Make the learner's next update of these columns."""
         graph = self.graph
         noise = graph.random_numbers(learner._generator)
@@ -137,7 +137,7 @@ class UpdateCompiler:
 
     def __init__(self, learner: Any, plan: CompilePlan) -> None:
         self._learner, self._plan = learner, plan
-        self._state: State | None = None
+        self._state: GraphState | None = None
         self._graphs: dict[int, tuple[Graph, Path]] = {}
         self._jobs: list[_Job] = []
         self._updates: dict[int, CompiledUpdate] | None = None
@@ -192,7 +192,7 @@ class UpdateCompiler:
         if compiled is None or not compiled.graph.fits(columns):
             return None
         if self._state is None:
-            self._state = State(learner)
+            self._state = GraphState(learner)
         if kind not in self._compared and not self._agrees(compiled, columns, single):
             self._fail("a compiled update differs from the same update by single operations")
             return None
@@ -281,7 +281,7 @@ class UpdateCompiler:
         noise = compiled.graph.random_numbers(torch.Generator().manual_seed(0))
         one, other = ([tensor.clone() for tensor in self._state.tensors] for _ in range(2))
         factors = self._state.factors()
-        expected = tracing.run(self._learner, single, one, factors, Noise(noise), columns)
+        expected = tracing.run(self._learner, single, one, factors, UpdateNoise(noise), columns)
         found = compiled.outputs(other, factors, noise, columns)
         return tracing.agree(self._state.tensors, (one, expected), (other, found), TOLERANCE)
 

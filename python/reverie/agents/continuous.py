@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from reverie.agents import checks, replay
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.core import ActorRole, WeightSource
+from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, initialised, num_parameters
 from reverie.agents.learning import priorities_of
 from reverie.agents.network_policy import NetworkPolicy
-from reverie.agents.noise import CorrelatedSettings, Exploration
+from reverie.agents.noise import CorrelatedSettings, NoiseExploration
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
@@ -274,12 +274,12 @@ class GaussianActor(ReplayActor):
     """An actor with uniform actions at first, then the policy's with Gaussian noise, clipped to bounds."""
 
     def __init__(
-        self, spec: EnvSpec, config: NoisySettings, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: NoisySettings, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         policy, first = GreedyTanhPolicy(spec, config), config.new_item_priority
         super().__init__(spec, config, client, weights, policy, **role, priority=first)
         self._policy, self._scale = policy, ActionScale(spec)
-        self._exploration = Exploration((self.num_envs, spec.action_size))
+        self._exploration = NoiseExploration((self.num_envs, spec.action_size))
         self._config = config
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 

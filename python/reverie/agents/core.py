@@ -352,7 +352,7 @@ class Stopwatch:
         self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
 
 
-class ActorRole(TypedDict):
+class ActorArguments(TypedDict):
     """The keyword arguments in which the actors of a run differ."""
 
     index: int

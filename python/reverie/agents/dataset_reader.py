@@ -56,7 +56,7 @@ class DatasetSettings(ReplaySettings):
         return open_dataset(self.dataset, rename={old: new for old, _, new in names} or None)
 
 
-class Reader:
+class DatasetReader:
     """Reads the data set row by row into the table, in its order; after the last row it begins again.
 
     The table keeps the newest items, so that with a capacity of all it has each row once, or a few of them twice while

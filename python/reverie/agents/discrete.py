@@ -112,7 +112,7 @@ class HoldSettings(ReplaySettings):
             raise ValueError(f"random_hold is {self.random_hold}, and must be at least 1")
 
 
-class Exploration:
+class EpsilonGreedyExploration:
     """Epsilon-greedy actions of an actor, whose random ones last for `hold` steps on average.
 
     A share of epsilon of all steps is random with any `hold` above 1: it begins more rarely and lasts longer (Dabney et

@@ -38,7 +38,7 @@ CHECKED_BATCHES = (1, 2, 7)
 Outputs = tuple[NDArray[Any], ...]
 
 
-class Choice(nn.Module):
+class ExportedChoice(nn.Module):
     """A policy's greedy choice as a module: `(action,)`, or `(action, scores)` for discrete actions; then its state."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
@@ -133,16 +133,16 @@ def to_exported_program(policy: TrainedPolicy, path: Path | str) -> float:
         return _checked(policy, where, _torch_runner(loaded))
 
 
-def _choice(policy: TrainedPolicy) -> Choice:
+def _choice(policy: TrainedPolicy) -> ExportedChoice:
     """A copy with memory of its own for each parameter: those of the policy are views of one vector."""
     own = copy.deepcopy(policy)
     for parameter in own.module.parameters():
         parameter.data = parameter.data.contiguous().clone()
-    return Choice(own).eval()
+    return ExportedChoice(own).eval()
 
 
 def _any_size(policy: TrainedPolicy) -> tuple[Any, ...]:
-    """The shapes of the inputs of a `Choice`, which are `(*inputs)`: their first axis is any N, the same in all."""
+    """The shapes of the inputs `(*inputs)` of an `ExportedChoice`: their first axis is any N, the same in all."""
     return (tuple({0: batch} for batch in [torch.export.Dim("N")] * len(_names(policy)[0])),)
 
 

@@ -113,7 +113,7 @@ class GoalRows:
         return shaped + np.array(leaf.starts, leaf.dtype).reshape(leaf.shape) if leaf.starts else shaped
 
 
-class Step(NamedTuple):
+class EpisodeStep(NamedTuple):
     """A step of an episode."""
 
     obs: NDArray[Any]
@@ -207,7 +207,7 @@ class GoalCheck:
         self._different = {"compute_reward": 0, "compute_terminated": 0}
 
     def add(
-        self, steps: Sequence[Step], achieved: NDArray[Any], desired: NDArray[Any], functions: GoalFunctions
+        self, steps: Sequence[EpisodeStep], achieved: NDArray[Any], desired: NDArray[Any], functions: GoalFunctions
     ) -> None:
         """Compare the steps of an episode, whose goals are `[T, ...]`.
 
@@ -251,7 +251,7 @@ class Hindsight:
     def __init__(self, spec: EnvSpec, config: HindsightConfig, num_envs: int, rng: np.random.Generator) -> None:
         self._rows, self._rng, self._check = GoalRows(spec), rng, GoalCheck(spec.env_id)
         self._strategy, self._k, self._n, self._gamma = config.her, config.her_k, config.n_step, config.discount
-        self._open: list[list[Step]] = [[] for _ in range(num_envs)]
+        self._open: list[list[EpisodeStep]] = [[] for _ in range(num_envs)]
         self._waiting: deque[dict[str, NDArray[Any]]] = deque()
         self._most = config.her_k * num_envs
 
@@ -260,7 +260,7 @@ class Hindsight:
         """Items that were not taken yet: at most `her_k` for each step of the longest episode of each environment."""
         return sum(len(items["reward"]) for items in self._waiting)
 
-    def add(self, env: int, step: Step, *, ended: bool, functions: GoalFunctions) -> None:
+    def add(self, env: int, step: EpisodeStep, *, ended: bool, functions: GoalFunctions) -> None:
         """Add a step of an environment; the last one of an episode makes its items.
 
         Raises `UnsupportedEnvironmentError` if `functions` differ from what the steps of episodes gave.
@@ -289,7 +289,7 @@ class Hindsight:
             return None
         return {name: np.concatenate([items[name] for items in taken]) for name in taken[0]}
 
-    def _items(self, steps: list[Step], functions: GoalFunctions) -> dict[str, NDArray[Any]]:
+    def _items(self, steps: list[EpisodeStep], functions: GoalFunctions) -> dict[str, NDArray[Any]]:
         """`her_k` items for each step of an episode."""
         obs, actions, _, next_obs, terminated, versions = (np.stack(column) for column in zip(*steps, strict=True))
         length, rows = len(steps), self._rows

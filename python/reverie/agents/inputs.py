@@ -28,7 +28,7 @@ EPSILON = 1e-8
 def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
     """The layers in front of the fully connected ones, and the number of features `[B, F]` that they return.
 
-    No layer for plain vectors; for stacks of grey frames (Atari) the convolutions alone; else a `Reader`.
+    No layer for plain vectors; for stacks of grey frames (Atari) the convolutions alone; else an `ObservationReader`.
     """
     if spec.settings.network:
         own = OwnLayers(spec)
@@ -39,7 +39,7 @@ def front(spec: EnvSpec) -> tuple[list[nn.Module], int]:
             return [], spec.num_inputs
         torso = _torso(leaf, spec.frames_per_stack)
         return [torso], convolution_sizes(_image_shape(leaf, spec.frames_per_stack), torso.kernels)[0]
-    reader = Reader(spec)
+    reader = ObservationReader(spec)
     return [reader], reader.num_features
 
 
@@ -133,7 +133,7 @@ class RunningMoments(InitialisesItself):
         return (self.variance.detach() + EPSILON).sqrt()
 
 
-class Reader(nn.Module):
+class ObservationReader(nn.Module):
     """Reads observations `[B, ...]`, rows of `observations.pack` or stacks of them; returns features `[B, F]`.
 
     The features are the numbers of all leaves (normalised, if the environment's settings say so), their categories as
@@ -230,7 +230,7 @@ class Statistics:
     """The running statistics of all networks of a learner, which are the same in each of them."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        readers = [one for module in modules for one in module.modules() if isinstance(one, Reader)]
+        readers = [one for module in modules for one in module.modules() if isinstance(one, ObservationReader)]
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from reverie.agents.replay import MaybePrioritizedSettings
 from reverie.agents.settings import Settings
 
 
-class Noise:
+class ActionNoise:
     """`x <- (1 - theta) x + sigma sqrt(1 - (1 - theta)^2) eps`: a process of deviation `sigma` (Uhlenbeck 1930).
 
     With `theta = 1` it is independent Gaussian noise. A reset environment starts at a draw of the stationary law, and
@@ -79,7 +79,7 @@ class CorrelatedSettings(MaybePrioritizedSettings, NoiseSettings):
     """Settings of agents with a replay table, whose exploration noise may be correlated in time."""
 
 
-class Exploration:
+class NoiseExploration:
     """Standard normal noise and uniform actions of an actor, both correlated in time.
 
     Each number alone has the same law with any `theta` (Eberhard et al. 2023, *Pink Noise Is All You Need*, section 3):
@@ -87,7 +87,7 @@ class Exploration:
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
-        self._shape, self._noise = shape, Noise(shape, 1.0)
+        self._shape, self._noise = shape, ActionNoise(shape, 1.0)
 
     def normal(self, rng: np.random.Generator, begins: NDArray[np.bool_], theta: float) -> NDArray[np.float32]:
         """The next noise `[N, A]`; `begins` `[N]` marks environments that begin a new episode."""

@@ -2,7 +2,7 @@
 
 A nest of arrays (Dict, Tuple) becomes one row: the leaves in the space's order, one after the other. Leaves of one
 dtype stay of that dtype; leaves of several dtypes become bytes (uint8), so that an image next to float32 numbers takes
-one byte for each of its values in the table. `inputs.Reader` takes the row apart again, within the network.
+one byte for each of its values in the table. `inputs.ObservationReader` takes the row apart again, within the network.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from reverie._picklable import Picklable
 from reverie.agents import tracing
 from reverie.agents.core import CompileNote, CompilePlan
 from reverie.agents.optimizers import FlatOptimizer
-from reverie.agents.tracing import Noise, Result, Single, State
+from reverie.agents.tracing import GraphState, Result, Single, UpdateNoise
 
 TOLERANCE = 0.02
 """How far the first replayed update may be from the same update by single operations, as a share of its length."""
@@ -148,10 +148,10 @@ class UpdateRecorder:
             return None
         kept = _everything(learner)
         try:
-            state = State(learner)
+            state = GraphState(learner)
             copies = [one.clone() for one in state.tensors]
             before = [one.clone() for one in state.tensors]
-            expected = tracing.run(learner, single, copies, state.factors().clone(), Noise([]), columns)
+            expected = tracing.run(learner, single, copies, state.factors().clone(), UpdateNoise([]), columns)
             recorded = RecordedUpdate(learner, columns, single, self._record)
             result = recorded(columns)
         except RecordingError:

@@ -74,11 +74,11 @@ def actor_critic(
 
 def policy_of(network: FlatNetwork[Any], spec: EnvSpec) -> ActorCriticPolicy:
     """The policy of a network of `actor_critic`, with a state if the network has one."""
-    kind = RecurrentPolicy if isinstance(network.module, RecurrentPolicyAndValue) else ActorCriticPolicy
+    kind = LstmActorCriticPolicy if isinstance(network.module, RecurrentPolicyAndValue) else ActorCriticPolicy
     return kind(network, spec)
 
 
-class RecurrentPolicy(ActorCriticPolicy):
+class LstmActorCriticPolicy(ActorCriticPolicy):
     """A policy with a state `[N, 2 H]` in each episode. Methods without a state compute the first step of episodes."""
 
     recurrent = True

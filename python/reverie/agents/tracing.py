@@ -82,7 +82,7 @@ class Graph:
         return True
 
 
-class State:
+class GraphState:
     """The tensors of a learner that a graph changes, and the factors of its next optimiser steps."""
 
     def __init__(self, learner: Traceable) -> None:
@@ -116,7 +116,7 @@ class _Recorded(dict[str, Tensor]):
         return super().__getitem__(name)
 
 
-class Noise:
+class UpdateNoise:
     """The random numbers of an update: returns those that were given, or zeros, and records what was requested."""
 
     def __init__(self, given: Sequence[Tensor] | None = None) -> None:
@@ -131,8 +131,8 @@ class Noise:
 
 def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> Graph:
     """The graph of the learner's next update of columns like these. Neither learner nor columns change."""
-    state = State(learner)
-    recorded, noise = _Recorded(columns), Noise()
+    state = GraphState(learner)
+    recorded, noise = _Recorded(columns), UpdateNoise()
     # Run once on copies, to see which columns it reads and which random numbers it draws.
     copies = [one.clone() for one in state.tensors]
     priorities, figures = run(learner, single, copies, state.factors().clone(), noise, recorded)
@@ -145,7 +145,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     def traced(*tensors: Tensor) -> tuple[Tensor, ...]:
         given, rest = list(tensors[:count]), tensors[count + 1 :]
         random, batch = rest[: len(zeros)], dict(zip(read, rest[len(zeros) :], strict=True))
-        new, values = run(learner, single, given, tensors[count], Noise(random), batch)
+        new, values = run(learner, single, given, tensors[count], UpdateNoise(random), batch)
         scalars = [torch.as_tensor(values[name]).detach().reshape(()).float() for name in names]
         return (*(() if new is None else (new,)), *((torch.stack(scalars),) if scalars else ()))
 
@@ -183,17 +183,17 @@ def run(
     single: Single,
     tensors: Sequence[Tensor],
     factors: Tensor,
-    noise: Noise,
+    noise: UpdateNoise,
     columns: dict[str, Tensor],
 ) -> Result:
-    """Make the learner's next update of the state in `tensors`, as `State` orders it, by single operations."""
+    """Make the learner's next update of the state in `tensors`, as `GraphState` orders it, by single operations."""
     with _standing_on(learner, tensors, factors.unbind(0), noise):
         return single(columns)
 
 
 @contextmanager
 def _standing_on(
-    learner: Traceable, tensors: Sequence[Tensor], factors: Sequence[Tensor], noise: Noise
+    learner: Traceable, tensors: Sequence[Tensor], factors: Sequence[Tensor], noise: UpdateNoise
 ) -> Iterator[None]:
     vectors, numbers = iter(tensors), iter(factors)
     with ExitStack() as stack:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from reverie.agents.acting import EnvActor
 from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.atari import Lives
-from reverie.agents.core import ActingSettings, ActorRole, WeightSource
+from reverie.agents.core import ActingSettings, ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
-from reverie.agents.noise import Noise
+from reverie.agents.noise import ActionNoise
 from reverie.errors import DeadlineExceededError
 
 Columns = dict[str, NDArray[Any]]
@@ -111,7 +111,7 @@ class UnrollActor(EnvActor):
         weights: WeightSource,
         policy: ActorCriticPolicy,
         table: str,
-        **role: Unpack[ActorRole],
+        **role: Unpack[ActorArguments],
     ) -> None:
         frames = spec.frame_stack is not None
         self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
@@ -119,7 +119,7 @@ class UnrollActor(EnvActor):
         super().__init__(spec, config, weights, **role)
         self._client, self._table = client, table
         self._discount = config.discount
-        self._config, self._noise = config, Noise((self.num_envs, policy.distribution.num_random), 1.0)
+        self._config, self._noise = config, ActionNoise((self.num_envs, policy.distribution.num_random), 1.0)
         self._rows = UnrollRows(self.num_envs, config.unroll_length)
         self._unsent: Columns = {}
 

@@ -56,7 +56,7 @@ def demo(
         plan(agent, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
-    with exits.errors_reported("nothing was saved"), report.Progress(to_stderr=as_json) as progress:
+    with exits.errors_reported("nothing was saved"), report.ProgressView(to_stderr=as_json) as progress:
         result = train(agent, env, seed=seed, preset=preset, on_event=progress, http=page)
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:

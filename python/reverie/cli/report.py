@@ -20,13 +20,13 @@ from reverie.runners import (
     LogNotWritten,
     NotSaved,
     PageOpened,
+    Progress,
     Result,
     Saved,
     Started,
     UpdatesCompiled,
     WeightsNotPublished,
 )
-from reverie.runners import Progress as ProgressEvent
 from reverie.runners.reports.problems import problem_of
 
 
@@ -49,7 +49,7 @@ STYLES = {
 BARS = "▁▂▃▄▅▆▇█"
 
 
-class Progress:
+class ProgressView:
     """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
 
     shows_problems = True
@@ -58,13 +58,13 @@ class Progress:
         self._console = _Output(stderr=to_stderr, highlight=False)
         self._quiet, self._shows = quiet, self._console.is_terminal and not quiet
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-        self._event: ProgressEvent | None = None
-        self._first: ProgressEvent | None = None
+        self._event: Progress | None = None
+        self._first: Progress | None = None
         """The first figures after which the run has made a step, since its start or resume."""
         self._curve: list[CurvePoint] = []
         self._started: Started | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressView:
         if self._shows:
             self._live.start()
         return self
@@ -94,7 +94,7 @@ class Progress:
                 if event.env_steps:
                     self._console.print(f"resuming after {event.env_steps:,} environment steps", soft_wrap=True)
                 self._console.print(event.topology.describe(), soft_wrap=True)
-            case ProgressEvent():
+            case Progress():
                 self._event = event
                 begun = self._started is None or event.env_steps > self._started.env_steps
                 if self._first is None and begun:
@@ -115,7 +115,7 @@ class Progress:
         if self._shows and self._event is not None and self._started is not None:
             self._live.update(self._view(self._event, self._started))
 
-    def _view(self, event: ProgressEvent, started: Started) -> Table:
+    def _view(self, event: Progress, started: Started) -> Table:
         run = started.topology.run
         seconds = max(event.seconds, 1e-9)
         grid = Table.grid(padding=(0, 2))
@@ -152,7 +152,7 @@ class Progress:
         grid.add_row("time", f"{event.seconds:.1f} s{self._time_left(event, run.max_env_steps)}")
         return grid
 
-    def _time_left(self, event: ProgressEvent, max_env_steps: int) -> str:
+    def _time_left(self, event: Progress, max_env_steps: int) -> str:
         """The longest that the run goes on, by its rate since its first steps; empty before there is a rate.
 
         The start of a run, in which its processes are made, would make hours of a few seconds.

@@ -93,7 +93,7 @@ class _Recording:
 
     shows_problems = True
 
-    def __init__(self, writers: Sequence[logs.Log], progress: report.Progress) -> None:
+    def __init__(self, writers: Sequence[logs.Log], progress: report.ProgressView) -> None:
         self._writers, self._progress = writers, progress
         self._warned: set[str] = set()
         self.started = False
@@ -136,7 +136,7 @@ def _recording(planned: PlannedRun, *, to_stderr: bool, quiet: bool) -> Iterator
     """The record of a run while it trains; its logs are closed at the end."""
     from reverie.cli import report
 
-    with report.Progress(to_stderr=to_stderr, quiet=quiet) as progress:
+    with report.ProgressView(to_stderr=to_stderr, quiet=quiet) as progress:
         recording = _Recording(_writers(planned), progress)
         failed = True
         try:

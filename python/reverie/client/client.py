@@ -24,7 +24,7 @@ __all__ = ["Client", "Transport"]
 Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
 
 
-class Listening(Protocol):
+class ListeningServer(Protocol):
     """A server in this process that listens, with the attributes that its clients use."""
 
     @property
@@ -36,7 +36,7 @@ class Listening(Protocol):
 
 
 #: The servers of this process that listen, by port. A forked child process has none of them.
-_LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
+_LISTENING: weakref.WeakValueDictionary[int, ListeningServer] = weakref.WeakValueDictionary()
 if sys.platform != "win32":  # which cannot fork
     os.register_at_fork(after_in_child=_LISTENING.clear)
 

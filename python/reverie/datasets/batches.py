@@ -97,7 +97,7 @@ class Batches(Iterator[Batch]):
             "without_replacement": without_replacement,
         }
         self._windows = windows
-        self._ahead: _Ahead | None = None
+        self._ahead: _BatchesAhead | None = None
         if prefetch or len(self.tables) > 1:
             given: dict[str, Any] = {} if windows is None else {"windows": windows}
             if widens:
@@ -113,7 +113,7 @@ class Batches(Iterator[Batch]):
                 **given,
                 **self._options,
             )
-            self._ahead = _Ahead(ahead)
+            self._ahead = _BatchesAhead(ahead)
         self._sender: Sender | None = None
         if send is not None and sent_ahead and self._ahead is not None:
             self._sender = Sender(_drawing(self._ahead, windows), send, sent_ahead)
@@ -202,7 +202,7 @@ class Batches(Iterator[Batch]):
         raise TypeError("an iterator of batches belongs to its process and cannot be pickled; make it where it is used")
 
 
-class _Ahead:
+class _BatchesAhead:
     """The batches that the engine draws ahead.
 
     They end where the servers are lost, or their tables closed. That is not the end that the reader asked for: the
@@ -228,7 +228,7 @@ class _Ahead:
         return self._ahead.close()
 
 
-def _drawing(ahead: _Ahead, windows: tuple[int, int, Borders] | None) -> Callable[[float], Batch | None]:
+def _drawing(ahead: _BatchesAhead, windows: tuple[int, int, Borders] | None) -> Callable[[float], Batch | None]:
     """A function that draws the next batch, without a reference to its iterator."""
 
     def draw(timeout: float) -> Batch | None:

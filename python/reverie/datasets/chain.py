@@ -187,7 +187,7 @@ class Dataset(Iterable[Any]):
         size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
         if size == 0:
             return self
-        return Dataset(lambda: _Ahead(self, size), self._element_spec)
+        return Dataset(lambda: _ElementsAhead(self, size), self._element_spec)
 
     def with_options(self, options: object) -> Dataset:
         """Returns this dataset; options of `tf.data` have no effect."""
@@ -236,7 +236,7 @@ class Dataset(Iterable[Any]):
         return self.as_tf()._variant_tensor
 
 
-class _Ahead(Iterator[Any]):
+class _ElementsAhead(Iterator[Any]):
     """Elements that a thread makes ahead; the size of the queue limits their number."""
 
     def __init__(self, dataset: Dataset, size: int) -> None:

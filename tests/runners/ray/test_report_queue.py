@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents.core import CompileNote, Crash
-from reverie.runners.links.messages import Acted, Bundled, Learnt, Ready, Served, State
+from reverie.runners.links.messages import Acted, Bundled, Learnt, Ready, SavedState, Served
 from reverie.runners.ray import report_queue
 from reverie.runners.ray.report_queue import ReportQueue
 
@@ -53,7 +53,7 @@ def test_the_reports_of_an_hour_are_as_many_as_those_of_a_second(monkeypatch):
 
 
 def test_answers_keep_their_order_and_are_all_there():
-    one, other = State(1), State(2)
+    one, other = SavedState(1), SavedState(2)
     assert drained(Served({"size": 1.0}, ""), one, Served({"size": 2.0}, ""), other) == [
         one,
         Served({"size": 2.0}, ""),

@@ -16,7 +16,7 @@ from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.plan import plan
 from reverie.runners.roles import bundle, role_loop
-from reverie.runners.roles.parameter_shard import ParameterShard
+from reverie.runners.roles.parameter_shard import ParameterShardRole
 from reverie.runners.supervision.role_setups import RoleSetups
 
 
@@ -78,7 +78,7 @@ class Counter:
 
 
 def test_a_bundle_that_starts_held_takes_no_step_until_it_is_resumed(tmp_path):
-    role = bundle.Bundle(dataclasses.replace(setup_of(tmp_path), held=True))
+    role = bundle.BundleRole(dataclasses.replace(setup_of(tmp_path), held=True))
     try:
         link = Counter()
         role.turn(link)
@@ -95,7 +95,7 @@ def test_a_bundle_that_starts_held_takes_no_step_until_it_is_resumed(tmp_path):
 def test_a_bundle_writes_its_table_only_if_the_answer_is_to_have_it(tmp_path):
     first = setup_of(tmp_path)
     kept = ReplayStorage(checkpointer=reverie.checkpointers.DefaultCheckpointer(tmp_path / "tables"))
-    role = bundle.Bundle(dataclasses.replace(first, serving=Serving(storage=kept)))
+    role = bundle.BundleRole(dataclasses.replace(first, serving=Serving(storage=kept)))
     try:
         assert role.handle(Save(1, tables=False)).tables is None
         assert list((tmp_path / "tables").glob("*/*")) == []
@@ -106,7 +106,7 @@ def test_a_bundle_writes_its_table_only_if_the_answer_is_to_have_it(tmp_path):
 
 def test_states_name_the_epoch_of_the_parameter_shards_that_they_are_of(tmp_path):
     first = dataclasses.replace(setup_of(tmp_path), epoch=2)
-    role = bundle.Bundle(first)
+    role = bundle.BundleRole(first)
     try:
         assert role.handle(Save(1)).epoch == 2
         role.inner.learner.follow = lambda server: None
@@ -115,5 +115,5 @@ def test_states_name_the_epoch_of_the_parameter_shards_that_they_are_of(tmp_path
         assert role.handle(Save(2)).epoch == 3
     finally:
         role.close()
-    shard = ParameterShard(dataclasses.replace(first, name=RoleName("parameter shard", 0)))
+    shard = ParameterShardRole(dataclasses.replace(first, name=RoleName("parameter shard", 0)))
     assert shard.handle(Save(1)).epoch == 2

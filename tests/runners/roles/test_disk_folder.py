@@ -26,14 +26,14 @@ def shard_setup(folder, resumed=None, generation=0):
 
 @pytest.mark.parametrize("again", [{"generation": 1}, {"resumed": {"env_steps": 700}}])
 def test_a_server_that_is_started_again_removes_the_files_of_the_one_that_was_killed(tmp_path, again):
-    role.Shard(shard_setup(tmp_path)).close()
+    role.ShardRole(shard_setup(tmp_path)).close()
     (folder,) = tmp_path.iterdir()
     assert folder.name == "seed-3-server-0", "of the run"
     left = folder / "1-00000000.chunks"
     left.write_bytes(b"what a killed server had moved")
     setup = shard_setup(tmp_path, **again)
     assert setup.seed != shard_setup(tmp_path).seed, "draws after a restart do not repeat those before"
-    role.Shard(setup).close()
+    role.ShardRole(setup).close()
     assert not left.exists()
     assert list(tmp_path.iterdir()) == [folder]
 

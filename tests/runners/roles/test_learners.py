@@ -245,7 +245,7 @@ def learner(student):
     """A learner's role as its turn sees it, on a table that can give a batch or not."""
 
     def make(*, can, device="cpu", **options):
-        role = object.__new__(learners.Learner)
+        role = object.__new__(learners.LearnerRole)
         role.setup = types.SimpleNamespace(run=types.SimpleNamespace(device=device))
         role.inner, role.published, _ = student(every=False, **options)
         role.watch, role.held, role._unanswered, role._idle, role._waits = Stopwatch(), False, [], 0.0, ""

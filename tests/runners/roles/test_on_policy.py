@@ -44,7 +44,7 @@ def stage():
     weights = types.SimpleNamespace(source=lambda: source)
     with Server(ppo.make_tables(SPEC, CONFIG, seed=0)) as server:
         setup = Setup(RoleName("actor"), ppo, SPEC, CONFIG, PRESET.run, num_shards=1, seed=0)
-        actor = role.Actor(dataclasses.replace(setup, endpoints=(Endpoint(server.address),), weights=weights))
+        actor = role.ActorRole(dataclasses.replace(setup, endpoints=(Endpoint(server.address),), weights=weights))
         link = types.SimpleNamespace(pause=paused.append)
         yield types.SimpleNamespace(actor=actor, source=source, client=server.client(), link=link, paused=paused)
         actor.close()

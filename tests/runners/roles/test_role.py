@@ -66,7 +66,7 @@ def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_th
 def test_the_evaluator_plays_the_environment_of_the_run_with_its_wrappers_and_limit(torch_threads):
     setup = setup_of("evaluator")
     spec = describe("CartPole-v1", EnvSettings(wrappers=("gymnasium.wrappers:TimeAwareObservation",), time_limit=3))
-    evaluator = role.GreedyEvaluator(dataclasses.replace(setup, env=spec))
+    evaluator = role.EvaluatorRole(dataclasses.replace(setup, env=spec))
     flat = np.zeros(sum(one.numel() for one in dqn.make_policy(spec, setup.config).module.parameters()), np.float32)
     played = evaluator.handle(Evaluate(4, Weights(1, flat), confirm=False))
     evaluator.close()
@@ -83,7 +83,7 @@ def test_the_evaluators_policy_is_on_the_device_of_actors_and_not_on_the_learner
     monkeypatch.setattr(role, "networks_on", lambda device: devices.append(device) or contextlib.nullcontext())
     setup = setup_of("evaluator")
     run = dataclasses.replace(setup.run, device="cuda:1", actor_device=chosen)
-    role.GreedyEvaluator(dataclasses.replace(setup, run=run)).close()
+    role.EvaluatorRole(dataclasses.replace(setup, run=run)).close()
     assert devices == [expected]
 
 
@@ -179,7 +179,7 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
         remover=selectors.Fifo(),
         rate_limiter=rate_limiters.MinSize(1),
     )
-    host, got = testing.Host(), []
+    host, got = testing.ServerProcess(), []
     try:
         with host.serve([table]) as address:
             setup = dataclasses.replace(setup_of("learner"), endpoints=(Endpoint(address),))

@@ -28,9 +28,9 @@ from reverie.runners.links.messages import (
     Resume,
     RoleName,
     Save,
+    SavedState,
     Served,
     Serving,
-    State,
     Stop,
 )
 from reverie.runners.links.replay_storage import ReplayStorage
@@ -139,7 +139,7 @@ def test_a_relocated_learner_still_gets_its_unanswered_commands():
     assert (LEARNER, Save(-1)) in stage.sent
     # A checkpoint falls due before it has answered.
     crew.ask(LEARNER, Save(7))
-    receive(LEARNER, State(-1, {"version": 3}))
+    receive(LEARNER, SavedState(-1, {"version": 3}))
     again = stage.newest(LEARNER)
     assert (again.generation, again.state, again.endpoints) == (1, {"version": 3}, (Endpoint("b:2"),))
     stage.sent.clear()
@@ -154,7 +154,7 @@ def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
     assert stage.newest(SHARD).serving.storage == storage
     receive(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
     assert crew.lost(0) == {"replay": 5}
-    receive(SHARD, State(1, tables="there"))
+    receive(SHARD, SavedState(1, tables="there"))
     receive(SHARD, Died("killed"))
     # Its limits have moved already: draws are not counted as lost again.
     expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
@@ -196,12 +196,12 @@ def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
     receive(LEARNER, here())
     crew.ask(LEARNER, Save(3))
     crew.ask(LEARNER, Save(4))
-    receive(LEARNER, State(3, {"version": 1}))
+    receive(LEARNER, SavedState(3, {"version": 1}))
     receive(LEARNER, Died("killed"))
     stage.sent.clear()
     receive(LEARNER, here())
     assert stage.sent == [(LEARNER, Save(4))]
-    receive(LEARNER, State(4, {"version": 1}))
+    receive(LEARNER, SavedState(4, {"version": 1}))
     receive(LEARNER, Died("killed"))
     stage.sent.clear()
     receive(LEARNER, here())
@@ -413,10 +413,10 @@ def test_late_reports_of_a_replaced_role_are_not_taken_for_those_of_its_replacem
     reports = []
     crew._on_report = lambda name, report: reports.append(report)
     # Its answer lets it begin elsewhere; what comes behind it in the same turn is of the one before.
-    stage.next = [(LEARNER, State(-1, {"version": 3})), (LEARNER, Learnt(9, {}, {})), (LEARNER, Died("killed"))]
+    stage.next = [(LEARNER, SavedState(-1, {"version": 3})), (LEARNER, Learnt(9, {}, {})), (LEARNER, Died("killed"))]
     crew.listen(0)
     assert (stage.newest(LEARNER).generation, restarted) == (1, [SHARD])
-    assert [type(report) for report in reports] == [State]
+    assert [type(report) for report in reports] == [SavedState]
     receive(LEARNER, here())
     receive(LEARNER, Learnt(4, {}, {}))
     assert type(reports[-1]) is Learnt
@@ -487,10 +487,15 @@ def test_a_request_takes_only_answers_with_its_number():
     waits = []
     roles = SimpleNamespace(ask=lambda name, command: sent.append((name, command)), learning=[LEARNER])
     requests = Requests(roles, wait)
-    reports += [(LEARNER, State(1)), (LEARNER, State(-1)), (SHARD, State(2)), (SHARD, State(1, "tables"))]
-    assert requests.ask([LEARNER, SHARD], Save) == {LEARNER: State(1), SHARD: State(1, "tables")}
+    reports += [
+        (LEARNER, SavedState(1)),
+        (LEARNER, SavedState(-1)),
+        (SHARD, SavedState(2)),
+        (SHARD, SavedState(1, "tables")),
+    ]
+    assert requests.ask([LEARNER, SHARD], Save) == {LEARNER: SavedState(1), SHARD: SavedState(1, "tables")}
     assert sent == [(LEARNER, Save(1)), (SHARD, Save(1))]
     assert waits == [("the response of learner and 1 others to Save", 600.0)]
     # One that comes after its request has ended, as by a deadline, is discarded.
-    reports += [(LEARNER, State(1)), (LEARNER, State(2, "new"))]
-    assert requests.ask([LEARNER], Save) == {LEARNER: State(2, "new")}
+    reports += [(LEARNER, SavedState(1)), (LEARNER, SavedState(2, "new"))]
+    assert requests.ask([LEARNER], Save) == {LEARNER: SavedState(2, "new")}

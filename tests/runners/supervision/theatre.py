@@ -20,9 +20,9 @@ from reverie.runners.links.messages import (
     Ready,
     Resume,
     Save,
+    SavedState,
     Served,
     Serving,
-    State,
     Stop,
 )
 from reverie.runners.supervision import role_group
@@ -158,11 +158,11 @@ class Theatre:
             self.saves += 1
             tables = self.folder / "replay-1" / str(self.saves)
             tables.mkdir(parents=True, exist_ok=True)
-            return State(number, tables=str(tables), samples={"replay": 50})
+            return SavedState(number, tables=str(tables), samples={"replay": 50})
         if name.kind == "learner":
             state = {"version": self.versions[name], "parameters": self.parameters[name], "draws": self.draws}
-            return State(number, state, self.latest(-1), epoch=self.epochs[name])
-        return State(number, {"version": self.version}, epoch=self.epochs[name])
+            return SavedState(number, state, self.latest(-1), epoch=self.epochs[name])
+        return SavedState(number, {"version": self.version}, epoch=self.epochs[name])
 
     def listen(self, timeout):
         self.now += 1.0

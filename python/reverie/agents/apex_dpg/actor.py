@@ -11,16 +11,16 @@ from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.networks import GreedyPolicy
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import ActorRole, WeightSource
+from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
-from reverie.agents.noise import Noise
+from reverie.agents.noise import ActionNoise
 
 
 class Actor(ReplayActor):
     """Sends `|R_n + Gamma_n Q(s_{t+n}, pi(s_{t+n})) - Q(s_t, a_t)|` as first priorities."""
 
     def __init__(
-        self, spec: EnvSpec, config: ApexDpgConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: ApexDpgConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(
@@ -34,7 +34,7 @@ class Actor(ReplayActor):
             priority_clip=config.priority_clip,
         )
         self._scale = ActionScale(spec)
-        self._noise = Noise((self.num_envs, spec.action_size), config.noise_sigma)
+        self._noise = ActionNoise((self.num_envs, spec.action_size), config.noise_sigma)
         self._config = config
 
     def _choose(self, obs: NDArray[Any]) -> Choice:

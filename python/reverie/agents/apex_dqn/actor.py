@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy
-from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import Exploration
+from reverie.agents.core import ActorArguments, WeightSource
+from reverie.agents.discrete import EpsilonGreedyExploration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.munchausen import soft_value
 
@@ -25,7 +25,7 @@ class Actor(ReplayActor):
     """
 
     def __init__(
-        self, spec: EnvSpec, config: ApexDqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: ApexDqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(
@@ -45,7 +45,7 @@ class Actor(ReplayActor):
         self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
-        self._exploration = Exploration(n, spec.num_actions or 0, config.random_hold)
+        self._exploration = EpsilonGreedyExploration(n, spec.num_actions or 0, config.random_hold)
         self._rows = np.arange(n)
         self._sends_errors = config.first_priority == "td_error"
 

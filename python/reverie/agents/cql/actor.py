@@ -6,14 +6,14 @@ from typing import Any
 
 from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.cql.config import CqlConfig
-from reverie.agents.dataset_reader import Reader
+from reverie.agents.dataset_reader import DatasetReader
 from reverie.agents.dqn.actor import Actor
 from reverie.agents.environments import EnvSpec
 
 
 def make_actor(
     spec: EnvSpec, config: CqlConfig, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
-) -> Actor | Reader:
+) -> Actor | DatasetReader:
     """A reader if there is a data set, else DQN's actor."""
-    kind = Reader if config.dataset else Actor
+    kind = DatasetReader if config.dataset else Actor
     return kind(spec, config, client, weights, index=index, seed=seed, watch=watch)

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import Exploration, falling_epsilon
+from reverie.agents.core import ActorArguments, WeightSource
+from reverie.agents.discrete import EpsilonGreedyExploration, falling_epsilon
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.networks import GreedyPolicy
 from reverie.agents.environments import EnvSpec
@@ -18,12 +18,12 @@ class Actor(ReplayActor):
     """Every environment explores with the same epsilon, which falls with the run's environment steps."""
 
     def __init__(
-        self, spec: EnvSpec, config: DqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: DqnConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(spec, config, client, weights, self._policy, **role)
         self._config = config
-        self._exploration = Exploration(self.num_envs, spec.num_actions or 0, config.random_hold)
+        self._exploration = EpsilonGreedyExploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         # An actor knows only its own steps: the others are assumed to have taken as many.

@@ -7,11 +7,11 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import ActorRole, WeightSource
+from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.networks import make_policy
-from reverie.agents.recurrent import RecurrentPolicy
+from reverie.agents.recurrent import LstmActorCriticPolicy
 from reverie.agents.unrolls import Columns, UnrollActor
 
 
@@ -26,7 +26,7 @@ class Actor(UnrollActor):
     """
 
     def __init__(
-        self, spec: EnvSpec, config: ImpalaConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: ImpalaConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         policy = make_policy(spec, config)
         super().__init__(spec, config, client, weights, policy, TABLE, **role)
@@ -38,6 +38,6 @@ class Actor(UnrollActor):
     def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
         obs = np.concatenate([unrolls["obs"], after[:, None]], axis=1)
         kept = {name: column for name, column in unrolls.items() if name not in ("value", "log_pi", "state_after")}
-        if isinstance(self._policy, RecurrentPolicy):
+        if isinstance(self._policy, LstmActorCriticPolicy):
             kept["state"] = unrolls["state"][:, 0]
         return {**kept, "obs": obs, "log_mu": unrolls["log_pi"]}

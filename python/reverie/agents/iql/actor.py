@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import ActorRole, Stopwatch, WeightSource
-from reverie.agents.dataset_reader import Reader
+from reverie.agents.core import ActorArguments, Stopwatch, WeightSource
+from reverie.agents.dataset_reader import DatasetReader
 from reverie.agents.environments import EnvSpec
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.networks import GreedyPolicy
@@ -19,7 +19,7 @@ class Player(ReplayActor):
     """Plays the environment by draws from the policy."""
 
     def __init__(
-        self, spec: EnvSpec, config: IqlConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: IqlConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(spec, config, client, weights, self._policy, **role)
@@ -32,7 +32,7 @@ class Player(ReplayActor):
 
 def make_actor(
     spec: EnvSpec, config: IqlConfig, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
-) -> Player | Reader:
+) -> Player | DatasetReader:
     """A reader if there is a data set, else a player."""
-    kind = Reader if config.dataset else Player
+    kind = DatasetReader if config.dataset else Player
     return kind(spec, config, client, weights, index=index, seed=seed, watch=watch)

@@ -7,11 +7,11 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import ActorRole, WeightSource
+from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.networks import make_policy
-from reverie.agents.recurrent import RecurrentPolicy
+from reverie.agents.recurrent import LstmActorCriticPolicy
 from reverie.agents.unrolls import Columns, UnrollActor
 
 
@@ -31,7 +31,7 @@ class Actor(UnrollActor):
     """
 
     def __init__(
-        self, spec: EnvSpec, config: PpoConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: PpoConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         policy = make_policy(spec, config)
         super().__init__(spec, config, client, weights, policy, TABLE, **role)
@@ -55,7 +55,7 @@ class Actor(UnrollActor):
 
     def _item(self, unrolls: Columns, after: NDArray[Any]) -> Columns:
         self._finished = True
-        if isinstance(self._policy, RecurrentPolicy):
+        if isinstance(self._policy, LstmActorCriticPolicy):
             last = self._policy.values_from(after, unrolls.pop("state_after")[:, -1])
             unrolls["state"] = unrolls["state"][:, 0]
         else:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
 from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
-from reverie.agents.core import ActorRole, WeightSource
-from reverie.agents.discrete import Exploration
+from reverie.agents.core import ActorArguments, WeightSource
+from reverie.agents.discrete import EpsilonGreedyExploration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import in_deviations, reward_deviation
 from reverie.agents.r2d2.config import R2d2Config
@@ -126,7 +126,7 @@ class Actor(EnvActor):
     """
 
     def __init__(
-        self, spec: EnvSpec, config: R2d2Config, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: R2d2Config, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(spec, config, weights, **role)
@@ -135,7 +135,7 @@ class Actor(EnvActor):
         self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
         self._alone = total == 1
         self._config = config
-        self._exploration = Exploration(n, spec.num_actions or 0, config.random_hold)
+        self._exploration = EpsilonGreedyExploration(n, spec.num_actions or 0, config.random_hold)
         self._sequences = [Sequences(client, config.table_of(role["index"]), config) for _ in range(n)]
 
     def _begin(self, seed: int) -> None:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
-from reverie.agents.core import ActorRole, WeightSource
+from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
-from reverie.agents.noise import Exploration
+from reverie.agents.noise import NoiseExploration
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.networks import GreedyPolicy
 
@@ -19,13 +19,13 @@ class Actor(ReplayActor):
     """Uniform actions at first, then the policy's own."""
 
     def __init__(
-        self, spec: EnvSpec, config: SacConfig, client: Any, weights: WeightSource, **role: Unpack[ActorRole]
+        self, spec: EnvSpec, config: SacConfig, client: Any, weights: WeightSource, **role: Unpack[ActorArguments]
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         first = config.new_item_priority
         super().__init__(spec, config, client, weights, self._policy, **role, priority=first)
         self._scale = ActionScale(spec)
-        self._exploration = Exploration((self.num_envs, spec.action_size))
+        self._exploration = NoiseExploration((self.num_envs, spec.action_size))
         self._config = config
         self._random_steps = config.random_steps // config.num_actors
 

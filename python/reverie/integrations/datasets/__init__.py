@@ -7,6 +7,6 @@ from reverie.integrations.datasets.exporting import export_table
 from reverie.integrations.datasets.formats import open_dataset
 from reverie.integrations.datasets.importing import import_dataset
 from reverie.integrations.datasets.reports import Report
-from reverie.integrations.datasets.sources import Block, DatasetError, Source, Step
+from reverie.integrations.datasets.sources import Block, DatasetError, EpisodeRow, Source
 
-__all__ = ["Block", "DatasetError", "Report", "Source", "Step", "export_table", "import_dataset", "open_dataset"]
+__all__ = ["Block", "DatasetError", "EpisodeRow", "Report", "Source", "export_table", "import_dataset", "open_dataset"]

@@ -12,7 +12,7 @@ import numpy as np
 from reverie import _checks, _native
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, Report
-from reverie.integrations.datasets.sources import DatasetError, Source, Step
+from reverie.integrations.datasets.sources import DatasetError, EpisodeRow, Source
 
 __all__ = ["As", "import_dataset"]
 
@@ -141,7 +141,7 @@ class _Fill:
             if len(taken) < len(block):
                 break
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[EpisodeRow]:
         """The steps within the budget, counted."""
         for number, step in enumerate(self._source.steps()):
             size = self._row_bytes
@@ -229,7 +229,7 @@ class Append(NamedTuple):
     """Whether its episode ends here without a last observation: `end_episodes` follows."""
 
 
-def appends(source: Source, steps: Iterator[Step] | None = None) -> Iterator[Append]:
+def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
     Raises:
@@ -305,9 +305,9 @@ def _hint(names: Sequence[str]) -> str:
     return "rename= of open_dataset, --rename of `reverie data` and dataset_rename= of `train` give columns other names"
 
 
-def _pairs(steps: Iterator[Step]) -> Iterator[tuple[Step, Step | None]]:
+def _pairs(steps: Iterator[EpisodeRow]) -> Iterator[tuple[EpisodeRow, EpisodeRow | None]]:
     """Each step with the next one; the last with None."""
-    return itertools.pairwise(cast("Iterator[Step]", itertools.chain(steps, [None])))
+    return itertools.pairwise(cast("Iterator[EpisodeRow]", itertools.chain(steps, [None])))
 
 
 def _filled(priorities: Any, rows: int) -> Any:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from reverie import _native
 from reverie.specs import TensorSpec
 
-__all__ = ["Block", "DatasetError", "Layout", "Source", "Step"]
+__all__ = ["Block", "DatasetError", "EpisodeRow", "Layout", "Source"]
 
 #: What a row is: a step of an episode, or an item of a table.
 Layout = Literal["steps", "items"]
@@ -51,7 +51,7 @@ class Block(NamedTuple):
         return self.part(0, rows)
 
 
-class Step(NamedTuple):
+class EpisodeRow(NamedTuple):
     """One row of an episode."""
 
     data: Any
@@ -126,7 +126,7 @@ class Source(abc.ABC):
         sizes = [spec.dtype.itemsize * math.prod(shape_of(spec)) for spec in self.specs]
         return None if any(spec.dtype.kind in "SU" for spec in self.specs) else sum(sizes)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[EpisodeRow]:
         """The rows one at a time.
 
         Raises:
@@ -142,11 +142,11 @@ class Source(abc.ABC):
             for episode, priority, *row in zip(block.episodes.tolist(), priorities, *block.columns, strict=False):
                 is_first = episode != before
                 if waiting is not None:
-                    yield Step(waiting[0], waiting[1], is_first, waiting[2])
+                    yield EpisodeRow(waiting[0], waiting[1], is_first, waiting[2])
                 before, number = episode, number + is_first
                 waiting = (unflatten(row), number, priority)
         if waiting is not None:
-            yield Step(waiting[0], waiting[1], True, waiting[2])
+            yield EpisodeRow(waiting[0], waiting[1], True, waiting[2])
 
 
 def shape_of(spec: TensorSpec) -> tuple[int, ...]:

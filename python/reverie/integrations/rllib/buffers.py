@@ -14,7 +14,7 @@ from ray.rllib.utils.replay_buffers import prioritized_episode_buffer
 from reverie import _checks, selectors
 from reverie.client import Client
 from reverie.integrations._replay_table import LocalTable, RemoteTable, check_prioritized
-from reverie.integrations.rllib.episodes import EpisodeWriter
+from reverie.integrations.rllib.episodes import SingleAgentEpisodeWriter
 from reverie.tables import Compression
 
 __all__ = ["PrioritizedEpisodeReplayBuffer"]
@@ -106,7 +106,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
             self._table = RemoteTable(server, table)
             check_prioritized(self._table)
         self.capacity = self._table.max_size
-        self._writer = EpisodeWriter(self._table, n_step)
+        self._writer = SingleAgentEpisodeWriter(self._table, n_step)
         self._keys: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     @property
@@ -228,7 +228,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Replaces the transitions by those of a checkpoint; those on a server stay."""
         self._table = self._table.restored(state["checkpoint"])
-        self._writer = EpisodeWriter(self._table, self._writer.n_step)
+        self._writer = SingleAgentEpisodeWriter(self._table, self._writer.n_step)
         self._num_timesteps_added, self.sampled_timesteps = state["_num_timesteps_added"], state["sampled_timesteps"]
 
     def _returns(self, batch: Any, gamma: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from reverie.client import Client
 from reverie.integrations._replay_table import RemoteTable, check_prioritized
-from reverie.integrations.rllib.episodes import EpisodeWriter
+from reverie.integrations.rllib.episodes import SingleAgentEpisodeWriter
 
 __all__ = ["AddSamples"]
 
@@ -30,7 +30,7 @@ class AddSamples:
 
     def __init__(self, server: str | Sequence[str] | Client, table: str = "replay", n_step: int = 1) -> None:
         self._server, self._name, self._n_step = server, table, n_step
-        self._writer: EpisodeWriter | None = None
+        self._writer: SingleAgentEpisodeWriter | None = None
         self._process = os.getpid()
 
     def __call__(self, *, samples: Sequence[Any], **rest: Any) -> None:
@@ -38,7 +38,7 @@ class AddSamples:
         if self._writer is None or self._process != os.getpid():
             table = RemoteTable(self._server, self._name)
             check_prioritized(table)
-            self._writer, self._process = EpisodeWriter(table, self._n_step), os.getpid()
+            self._writer, self._process = SingleAgentEpisodeWriter(table, self._n_step), os.getpid()
         self._writer.write(samples)
         self._writer.flush()
 

@@ -12,13 +12,13 @@ from reverie import _checks
 from reverie.integrations._replay_table import LocalTable, RemoteTable
 from reverie.integrations._trajectories import FrameStack, Trajectory
 
-__all__ = ["EpisodeWriter"]
+__all__ = ["SingleAgentEpisodeWriter"]
 
 #: Episodes that may be open at a time. RLlib reports the end of an episode, but not that an env runner was restarted.
 MAX_OPEN = 4096
 
 
-class EpisodeWriter:
+class SingleAgentEpisodeWriter:
     """Writes the steps of `SingleAgentEpisode`s, which arrive in parts, as transitions with the largest priority.
 
     Args:

@@ -14,7 +14,7 @@ from reverie.client import Client
 from reverie.errors import DeadlineExceededError
 from reverie.integrations._replay_table import RemoteTable
 from reverie.integrations._trajectories import FrameStack, copied
-from reverie.integrations.tianshou.episodes import Episodes, are_numbers
+from reverie.integrations.tianshou.episodes import BufferEpisodes, are_numbers
 from reverie.integrations.tianshou.windows import (
     STEP,
     StepWindows,
@@ -119,7 +119,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         self._windows: list[StepWindows] = []
         #: The observation behind the newest step of each environment.
         self._newest: Any = None
-        self._episodes, self._order = Episodes(num), list(range(num))
+        self._episodes, self._order = BufferEpisodes(num), list(range(num))
         self._observations: dict[str, Any] = {}
         self._meta, self._keys, self._lengths = Batch(), np.zeros(0, np.int64), np.zeros(0, np.int64)
 

@@ -10,18 +10,18 @@ from tianshou.data import Batch
 
 from reverie.integrations.tianshou.windows import STEP
 
-__all__ = ["Episodes", "are_numbers"]
+__all__ = ["BufferEpisodes", "are_numbers"]
 
 #: The numbers of an environment's steps begin at a multiple of this; indices of a sample are smaller.
 _STEPS = 1 << 40
 
 
 def are_numbers(index: npt.NDArray[Any]) -> bool:
-    """Whether these are numbers of steps, which `Episodes.add` gave, and no indices of a sample."""
+    """Whether these are numbers of steps, which `BufferEpisodes.add` gave, and no indices of a sample."""
     return bool(index.size) and bool(index.flat[0] >= _STEPS)
 
 
-class Episodes:
+class BufferEpisodes:
     """The episodes of `num` environments. Lists, not arrays: a step touches one number of each."""
 
     def __init__(self, num: int) -> None:

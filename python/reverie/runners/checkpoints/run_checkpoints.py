@@ -31,7 +31,7 @@ from reverie.runners.checkpoints.setting_changes import (
     changes,
     require_unchanged,
 )
-from reverie.runners.links.messages import State
+from reverie.runners.links.messages import SavedState
 from reverie.runners.planning.topology import Topology, counted
 from reverie.runners.reports.events import NotSaved, Saved
 from reverie.runners.reports.run_progress import RESULT
@@ -91,7 +91,7 @@ def require_named_weights(agent: Agent, topology: Topology) -> None:
         )
 
 
-def table_paths(answers: Sequence[State]) -> list[Path]:
+def table_paths(answers: Sequence[SavedState]) -> list[Path]:
     """The paths where servers wrote their tables. Raises OSError if one could not."""
     for problem in [one.problem for one in answers if one.problem]:
         raise OSError(problem)

@@ -108,7 +108,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Save:
-    """Answer with `State`."""
+    """Answer with `SavedState`."""
 
     number: int
     tables: bool = True
@@ -230,7 +230,7 @@ class Bundled:
 
 
 @dataclass(frozen=True)
-class State:
+class SavedState:
     """The answer to `Save`: the state of a learner or parameter shard, and the path of a server's tables."""
 
     number: int
@@ -244,7 +244,7 @@ class State:
     epoch: int = 0
     """How often the parameter shards were restarted before; states of different epochs do not fit together."""
 
-    def with_tables_of(self, other: State) -> State:
+    def with_tables_of(self, other: SavedState) -> SavedState:
         """This state with the tables of another answer of the same role."""
         return replace(self, tables=other.tables, problem=other.problem, samples=other.samples)
 
@@ -284,4 +284,4 @@ class Died:
     reason: str
 
 
-Report = Ready | Acted | Learnt | Served | Bundled | State | Holding | EvaluationDone | Failed | Died
+Report = Ready | Acted | Learnt | Served | Bundled | SavedState | Holding | EvaluationDone | Failed | Died

@@ -17,9 +17,9 @@ from reverie.runners.links.messages import (
     Ready,
     Report,
     Save,
+    SavedState,
     Served,
     Setup,
-    State,
 )
 from reverie.runners.links.replay_storage import ReplayStorage, allow_again
 from reverie.runners.planning.devices import networks_on
@@ -36,7 +36,7 @@ from reverie.runners.roles.role import (
 from reverie.server import Server
 
 
-class Bundle(LearningRole):
+class BundleRole(LearningRole):
     """An actor, its table and its learner, taking turns in one thread.
 
     It learns if the table can give a batch, and acts otherwise. No other role reaches the table. It pulls parameters
@@ -117,7 +117,7 @@ class Bundle(LearningRole):
             self._source.accept_any_version()
         return super().handle(command)
 
-    def state(self, command: Save) -> State:
+    def state(self, command: Save) -> SavedState:
         """The learner's state, and the path of its tables if they are asked for and the run keeps checkpoints."""
         state = super().state(command)
         assert self.setup.serving is not None

@@ -21,8 +21,8 @@ from reverie.runners.links.messages import (
     Report,
     Resume,
     Save,
+    SavedState,
     Setup,
-    State,
 )
 from reverie.runners.links.replay_storage import without
 from reverie.runners.planning.devices import networks_on
@@ -203,9 +203,9 @@ class LearningRole(Role):
                 return self._answer(command, lambda: self.state(command))
         return super().handle(command)
 
-    def state(self, command: Save) -> State:
+    def state(self, command: Save) -> SavedState:
         """The answer to `Save`."""
-        return State(command.number, self.inner.learner.state_dict(), self.inner.publish(), epoch=self.inner.epoch)
+        return SavedState(command.number, self.inner.learner.state_dict(), self.inner.publish(), epoch=self.inner.epoch)
 
     def _answer(self, command: Command, answer: Callable[[], Report]) -> Report | None:
         try:
@@ -215,7 +215,7 @@ class LearningRole(Role):
             return None
 
 
-class Learner(LearningRole):
+class LearnerRole(LearningRole):
     """Makes an update whenever the table can give a whole batch, and publishes the weights."""
 
     def __init__(self, setup: Setup) -> None:

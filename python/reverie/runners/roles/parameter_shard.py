@@ -9,8 +9,8 @@ from reverie.runners.links.messages import (
     Command,
     Report,
     Save,
+    SavedState,
     Setup,
-    State,
 )
 from reverie.runners.roles.learners import shared_parameters
 from reverie.runners.roles.role import (
@@ -20,7 +20,7 @@ from reverie.runners.roles.role import (
 )
 
 
-class ParameterShard(Role):
+class ParameterShardRole(Role):
     """A range of the parameters; learners send their questions to it directly."""
 
     def __init__(self, setup: Setup) -> None:
@@ -52,7 +52,7 @@ class ParameterShard(Role):
         if not isinstance(command, Save):
             return super().handle(command)
         with self._lock:
-            return State(command.number, self._shard.state_dict(), epoch=self.setup.epoch)
+            return SavedState(command.number, self._shard.state_dict(), epoch=self.setup.epoch)
 
     def close(self) -> None:
         """Nothing to do: the end of the process releases all that it holds."""

@@ -30,10 +30,10 @@ from reverie.runners.links.messages import (
     Ready,
     Report,
     Save,
+    SavedState,
     Served,
     Serving,
     Setup,
-    State,
 )
 from reverie.runners.links.replay_storage import allow_again, samples_of
 from reverie.runners.planning.devices import networks_on
@@ -108,7 +108,7 @@ class Role(ABC):
         return drained
 
 
-class Shard(Role):
+class ShardRole(Role):
     """A server with the agent's tables."""
 
     def __init__(self, setup: Setup) -> None:
@@ -166,7 +166,7 @@ class Shard(Role):
                 self._server.publish(figures)
                 return None
             case Save(number):
-                return with_tables(self._client, State(number))
+                return with_tables(self._client, SavedState(number))
         return super().handle(command)
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class Shard(Role):
         self._server.stop()
 
 
-def with_tables(client: Any, state: State) -> State:
+def with_tables(client: Any, state: SavedState) -> SavedState:
     """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
     try:
         path = client.checkpoint()
@@ -201,7 +201,7 @@ def open_page(server: Server, setup: Setup) -> str:
     return page.url(server.http_address, setup.serving.host)
 
 
-class Actor(Role):
+class ActorRole(Role):
     """Acts, and waits while the table's limiter blocks its inserts, or until newer weights are published."""
 
     def __init__(self, setup: Setup) -> None:
@@ -272,7 +272,7 @@ class Actor(Role):
             self._actor.close()
 
 
-class GreedyEvaluator(Role):
+class EvaluatorRole(Role):
     """Plays greedy episodes with the weights that it is given."""
 
     def __init__(self, setup: Setup) -> None:

@@ -20,19 +20,19 @@ from reverie.errors import (
 )
 from reverie.runners.links.messages import Failed, Setup, Stop
 from reverie.runners.links.weights import NO_ROOM
-from reverie.runners.roles.bundle import Bundle
+from reverie.runners.roles.bundle import BundleRole
 from reverie.runners.roles.heap_trim import HeapTrimmer
-from reverie.runners.roles.learners import Learner
-from reverie.runners.roles.parameter_shard import ParameterShard
-from reverie.runners.roles.role import REPORT_SECONDS, Actor, GreedyEvaluator, Link, Role, Shard
+from reverie.runners.roles.learners import LearnerRole
+from reverie.runners.roles.parameter_shard import ParameterShardRole
+from reverie.runners.roles.role import REPORT_SECONDS, ActorRole, EvaluatorRole, Link, Role, ShardRole
 
 ROLES: dict[str, type[Role]] = {
-    "shard": Shard,
-    "parameter shard": ParameterShard,
-    "learner": Learner,
-    "bundle": Bundle,
-    "evaluator": GreedyEvaluator,
-    "actor": Actor,
+    "shard": ShardRole,
+    "parameter shard": ParameterShardRole,
+    "learner": LearnerRole,
+    "bundle": BundleRole,
+    "evaluator": EvaluatorRole,
+    "actor": ActorRole,
 }
 
 TRANSIENT = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reverie.agents.core import Weights
-from reverie.runners.links.messages import RoleName, State
+from reverie.runners.links.messages import RoleName, SavedState
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class HeldWeights:
     """
 
     weights: Weights
-    states: Mapping[RoleName, State]
+    states: Mapping[RoleName, SavedState]
 
 
 def are_same(one: Weights, other: Weights) -> bool:

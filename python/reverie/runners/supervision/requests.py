@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reverie.runners.links.messages import Evaluate, EvaluationDone, Hold, Holding, RoleName, Save, State
+from reverie.runners.links.messages import Evaluate, EvaluationDone, Hold, Holding, RoleName, Save, SavedState
 from reverie.runners.supervision.role_group import RoleGroup
 
 ANSWER_SECONDS = 600.0
@@ -52,20 +52,20 @@ class Requests:
             del self._answers[command.number]
         return answers
 
-    def states(self, names: Sequence[RoleName], *, tables: bool) -> dict[RoleName, State]:
+    def states(self, names: Sequence[RoleName], *, tables: bool) -> dict[RoleName, SavedState]:
         """The states of roles, all that learn among them, and with `tables` also the paths of their tables.
 
         If the parameter shards went back to an older state meanwhile, the roles that learn are asked again. Roles that
         are restarted resume from the states.
         """
         learning = self._roles.learning
-        states: dict[RoleName, State] = self.ask(names, lambda number: Save(number, tables), SAVE_SECONDS)
+        states: dict[RoleName, SavedState] = self.ask(names, lambda number: Save(number, tables), SAVE_SECONDS)
         while len({states[name].epoch for name in learning}) > 1:
             again = self.ask(learning, lambda number: Save(number, tables=False), SAVE_SECONDS)
             states |= {name: one.with_tables_of(states[name]) for name, one in again.items()}
         return states
 
-    def receive(self, name: RoleName, answer: State | Holding | EvaluationDone) -> None:
+    def receive(self, name: RoleName, answer: SavedState | Holding | EvaluationDone) -> None:
         """Take the answer of a role."""
         if answer.number in self._answers:
             self._answers[answer.number][name] = answer

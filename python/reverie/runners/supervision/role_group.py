@@ -29,8 +29,8 @@ from reverie.runners.links.messages import (
     Resume,
     RoleName,
     Save,
+    SavedState,
     Serving,
-    State,
     Stop,
 )
 from reverie.runners.links.parameter_connections import ParameterAddresses
@@ -91,7 +91,7 @@ class RoleGroup:
         self._epoch = 0
         self.clock = ListeningClock()
         """Time in which the supervisor polled the roles."""
-        self._saved: dict[RoleName, State] = {}
+        self._saved: dict[RoleName, SavedState] = {}
         """The last state of each parameter shard since they were last restarted."""
 
     @property
@@ -206,8 +206,8 @@ class RoleGroup:
 
     def _clear_answered(self, member: RoleStatus, report: Report) -> None:
         """Forget a command that this report answers, by its number. `Hold` stays in force until `Resume`."""
-        if isinstance(report, State | EvaluationDone):
-            kind = Save if isinstance(report, State) else Evaluate
+        if isinstance(report, SavedState | EvaluationDone):
+            kind = Save if isinstance(report, SavedState) else Evaluate
             order = member.unanswered.get(kind)
             if isinstance(order, Save | Evaluate) and order.number == report.number:
                 del member.unanswered[kind]
@@ -334,20 +334,20 @@ class RoleGroup:
 
     def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
         match report:
-            case State() if name.kind == "shard":
+            case SavedState() if name.kind == "shard":
                 if report.tables and self._storages[name.index].journal is None:
                     member.state_of = "its checkpoint"
-            case State() if name.kind == "parameter shard":
+            case SavedState() if name.kind == "parameter shard":
                 self._saved[name] = report
                 if [one.number for one in self._saved.values()] == [report.number] * len(self.parameters):
                     for one, saved in self._saved.items():
                         self.members[one].state = saved.state
                         self.members[one].state_of = f"version {saved.state['version']:,}"
-            case State(_, state) if name.kind == "learner":
+            case SavedState(_, state) if name.kind == "learner":
                 member.state, member.state_of = state, f"update {state['version']:,}"
                 if member.moving:
                     self._restart_now(name)
-            case State(_, state):
+            case SavedState(_, state):
                 member.state = {**(member.state or {"actor": None}), "learner": state}
                 if name.kind == "bundle" and report.tables and self._storages[name.index].journal is None:
                     member.table_of = "the table of its checkpoint"

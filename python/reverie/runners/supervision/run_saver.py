@@ -9,7 +9,7 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.runners import checkpoints
-from reverie.runners.links.messages import RoleName, State
+from reverie.runners.links.messages import RoleName, SavedState
 from reverie.runners.links.replay_storage import samples_at
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
@@ -45,7 +45,7 @@ class RunSaver:
 
     def save(
         self,
-        states: dict[RoleName, State],
+        states: dict[RoleName, SavedState],
         actor_states: Callable[[], list[dict[str, Any]]],
         *,
         env_steps: int,
@@ -86,7 +86,7 @@ class RunSaver:
         self.newest = path
         return path
 
-    def _draws(self, learnt: Any, tables: list[State]) -> list[dict[str, Any]]:
+    def _draws(self, learnt: Any, tables: list[SavedState]) -> list[dict[str, Any]]:
         """`samples` and `lost` of each server at the state of the learners, whose joined `Draws.state_dict` is given.
 
         The state of a learner that draws by itself, as others' may, has none: the servers' counts are taken.

@@ -28,8 +28,8 @@ from reverie.runners.links.messages import (
     Report,
     Resume,
     RoleName,
+    SavedState,
     Served,
-    State,
     Stop,
 )
 from reverie.runners.planning.topology import Topology
@@ -208,7 +208,7 @@ class Supervisor:
                     self._emit(UpdatesCompiled(account.env_steps, note))
             case Served():
                 self._latest.served[name.index] = report
-            case State() | Holding() | EvaluationDone():
+            case SavedState() | Holding() | EvaluationDone():
                 self._requests.receive(name, report)
 
     def _add(self, seconds: dict[str, float]) -> None:
