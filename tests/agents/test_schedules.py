@@ -3,9 +3,12 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+
+import torch
 
 import reverie
 from reverie import agents
@@ -101,3 +104,25 @@ def test_an_agent_whose_settings_are_of_another_kind_has_none():
     agent = agents.find("dqn")
     topology = dataclasses.replace(plan(agent, "CartPole-v1"), config=Own())
     assert RunProgress(topology).progress({}, dict.fromkeys(FIGURES, 0.0)).schedules == {}
+
+
+class Own(agents.find("dqn").config):
+    """Settings with a number of a class that JSON has not."""
+
+    def scheduled(self, env_steps, updates):
+        return {**super().scheduled(env_steps, updates), "mine": self.number(env_steps)}
+
+    number = np.float32
+
+
+def test_numbers_of_numpy_and_pytorch_reach_the_log_and_others_are_refused_before_a_run(tmp_path, monkeypatch):
+    agent = dataclasses.replace(agents.find("dqn"), config=Own)
+    for number in (np.float32, torch.tensor):
+        monkeypatch.setattr(Own, "number", staticmethod(number))
+        folder = tmp_path / number.__name__
+        result = reverie.train(agent, "CartPole-v1", **SMALL, max_env_steps=60, folder=folder)
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        assert [line["schedules"]["mine"] for line in lines if line["event"] == "progress"][-1] == result.env_steps
+    monkeypatch.setattr(Own, "number", lambda *counts: None)
+    with pytest.raises(TypeError, match=r"Own\.scheduled has None for 'mine', and must have numbers"):
+        plan(agent, "CartPole-v1")

@@ -54,6 +54,18 @@ class Settings:
         return {}
 
 
+def schedules_of(config: Any, env_steps: int, updates: int) -> dict[str, float]:
+    """The numbers of `Settings.scheduled`, as floats; none of settings of another class.
+
+    Raises TypeError for a value that is no number: logs could not have it.
+    """
+    found = config.scheduled(env_steps, updates) if isinstance(config, Settings) else {}
+    for name, value in found.items():
+        if not hasattr(value, "__float__"):
+            raise TypeError(f"{type(config).__name__}.scheduled has {value!r} for {name!r}, and must have numbers")
+    return {name: float(value) for name, value in found.items()}
+
+
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
     found = _of_type(hint, python_value(value))

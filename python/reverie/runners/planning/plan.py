@@ -14,6 +14,7 @@ from reverie.agents.core import Preset, RunSettings, seed_of
 from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import describe
+from reverie.agents.settings import schedules_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device, with_device
 from reverie.runners.planning.folders import with_absolute_dataset, with_absolute_folders
@@ -72,6 +73,7 @@ def plan(
     run = with_device(agent, with_absolute_folders(found.run if run is None else run), runner)
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
+    schedules_of(config, 0, 0)
     actors, envs = agent.layout(config)
     topology = Topology(
         agent=agent.name,

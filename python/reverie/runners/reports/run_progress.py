@@ -12,7 +12,7 @@ import numpy as np
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
-from reverie.agents.settings import Settings
+from reverie.agents.settings import schedules_of
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.runners.reports.events import CurvePoint, Evaluated, Progress, Result
@@ -93,7 +93,7 @@ class RunProgress:
         waits_for: str = "",
     ) -> Progress:
         """The event `Progress` for the present counts."""
-        returns, config = self.training_returns, self.topology.config
+        returns = self.training_returns
         return Progress(
             env_steps=self.env_steps,
             updates=self.updates,
@@ -104,7 +104,7 @@ class RunProgress:
             policy_lag=policy_lag,
             waits_for=waits_for,
             activities=dict(self.watch.seconds),
-            schedules=config.scheduled(self.env_steps, self.updates) if isinstance(config, Settings) else {},
+            schedules=schedules_of(self.topology.config, self.env_steps, self.updates),
         )
 
     def end(self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float]) -> None:
