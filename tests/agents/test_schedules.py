@@ -12,6 +12,7 @@ import torch
 
 import reverie
 from reverie import agents
+from reverie.agents.dqn.learner import Learner
 from reverie.agents.presets import changed
 from reverie.runners import Progress, plan
 from reverie.runners.reports.calls import DirectCalls
@@ -126,3 +127,20 @@ def test_numbers_of_numpy_and_pytorch_reach_the_log_and_others_are_refused_befor
     monkeypatch.setattr(Own, "number", lambda *counts: None)
     with pytest.raises(TypeError, match=r"Own\.scheduled has None for 'mine', and must have numbers"):
         plan(agent, "CartPole-v1")
+
+
+class NumPyLearner(Learner):
+    """One whose metrics have scalars of NumPy and of PyTorch."""
+
+    def metrics(self):
+        return {**super().metrics(), "half": np.float32(0.5), "third": torch.tensor(3)}
+
+
+def test_metrics_of_numpy_and_pytorch_reach_the_log_the_result_and_the_checkpoint(tmp_path):
+    agent = dataclasses.replace(agents.find("dqn"), make_learner=NumPyLearner)
+    result = reverie.train(agent, "CartPole-v1", **SMALL, max_env_steps=60, folder=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    again = reverie.train(agent, "CartPole-v1", folder=tmp_path, resume=True)
+    for learner in ([line for line in lines if line["event"] == "progress"][-1]["learner"], again.learner):
+        assert learner == result.learner
+        assert (learner["half"], learner["third"]) == (0.5, 3)
