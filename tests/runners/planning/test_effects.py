@@ -94,6 +94,30 @@ def test_the_plan_has_the_note_and_python_logs_it(caplog):
     assert "her_k (9) has no effect while her is empty" in caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("name", "env_id", "switched_off", "idle"),
+    [
+        ("d4pg", "MountainCarContinuous-v0", {"noise_theta": 1.0}, {"noise_theta_steps": 77}),
+        ("rainbow", "CartPole-v1", {"head": "quantile"}, {"v_max": 77.0}),
+        ("rainbow", "CartPole-v1", {"noisy": False}, {"noisy_sigma": 0.77}),
+    ],
+)
+def test_a_number_of_the_preset_for_a_part_that_is_switched_off_is_not_noted(name, env_id, switched_off, idle):
+    agent = agents.find(name)
+    preset = agent.load_preset(env_id)
+    assert plan(agent, env_id, preset=changed(preset, switched_off)).note == ""
+    ((setting, value),) = idle.items()
+    wanted = f"{setting} ({value}) has no effect while "
+    assert wanted in plan(agent, env_id, preset=changed(preset, {**switched_off, **idle})).note
+
+
+def test_without_presets_of_the_agent_every_setting_without_effect_is_noted(tmp_path):
+    agent = agents.find("dqn")
+    preset = changed(agent.load_preset("CartPole-v1"), {"her_k": 9})
+    own = dataclasses.replace(agent, presets=tmp_path)
+    assert plan(own, "CartPole-v1", preset=preset).note == "her_k (9) has no effect while her is empty"
+
+
 def test_settings_of_another_kind_have_no_note():
     @dataclasses.dataclass
     class Own:

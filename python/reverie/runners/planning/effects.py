@@ -8,10 +8,12 @@ from typing import Any
 from reverie.agents.settings import Settings
 
 
-def no_effect_note(config: Any) -> str:
-    """A sentence about settings that are not at their default and have no effect, with the reason; else empty.
+def no_effect_note(config: Any, usual: Any = None) -> str:
+    """A sentence about settings that have been changed and have no effect, with the reason; else empty.
 
-    A setting without a default is in every preset, and is not noted.
+    Changed are those that are neither at their default nor as in `usual`, the agent's own preset for the environment:
+    a number that it has for a part which the user switches off is not noted. Nor is a setting without a default, which
+    is in every preset.
     """
     if not isinstance(config, Settings):
         return ""
@@ -19,7 +21,7 @@ def no_effect_note(config: Any) -> str:
     idle: dict[str, list[str]] = {}
     for name, reason in config.without_effect().items():
         value = getattr(config, name)
-        if value != defaults.get(name, value):
+        if value not in (defaults.get(name, value), getattr(usual, name, defaults.get(name, value))):
             idle.setdefault(reason, []).append(f"{name} ({value})")
     return "; ".join(
         f"{_joined(names)} {'has' if len(names) == 1 else 'have'} no effect while {reason}"
