@@ -42,7 +42,7 @@ class Settings:
     def without_effect(self) -> dict[str, str]:
         """Settings that change nothing while another one is as it is, each with that one, such as "her is empty".
 
-        A subclass adds those of its own. The plan of a run notes the ones that are not at their default.
+        A subclass adds those of its own. The plan of a run notes the ones that were changed.
         """
         return {}
 

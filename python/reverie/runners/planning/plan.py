@@ -13,12 +13,12 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings, seed_of
 from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import describe
+from reverie.agents.environments import EnvSpec, describe
 from reverie.agents.presets import PresetError
 from reverie.agents.settings import schedules_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device, with_device
-from reverie.runners.planning.effects import no_effect_note
+from reverie.runners.planning.effects import may_need_note
 from reverie.runners.planning.folders import with_absolute_dataset, with_absolute_folders
 from reverie.runners.planning.memory import require_memory
 from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, on_disk
@@ -91,7 +91,7 @@ def plan(
         preset=found.path,
         memory=MappingProxyType({}),
         compiling=compile_plan(agent, config, env, run, runner),
-        usual=_usual(agent, env_id, config),
+        usual=_usual(agent, env, config),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
@@ -125,12 +125,12 @@ def _preset_of(
     return preset
 
 
-def _usual(agent: Agent, env_id: str, config: Any) -> Any:
-    """The settings of the agent's own preset for an environment, if it has one and some settings have no effect."""
-    if not no_effect_note(config):
+def _usual(agent: Agent, env: EnvSpec, config: Any) -> Any:
+    """The settings of the agent's own preset for an environment, if it has one and a note may need them."""
+    if not may_need_note(config):
         return None
     try:
-        return agent.load_preset(env_id).config
+        return agent.load_preset(env.env_id, None, vars(env.settings)).config
     except PresetError:  # an agent without presets: all settings are the user's
         return None
 
