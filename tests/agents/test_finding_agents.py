@@ -1,6 +1,9 @@
 """Agents of other packages: by entry point, and by module and attribute."""
 
+import dataclasses
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -103,11 +106,16 @@ def test_a_part_of_the_program_itself_is_warned_of_and_named_where_it_is_missing
     monkeypatch.setattr(scaled, "__module__", "__main__")
     monkeypatch.setattr(scaled, "__qualname__", "scaled")
     monkeypatch.setattr(sys.modules["__main__"], "scaled", scaled, raising=False)
-    with pytest.warns(
-        UserWarning, match="scaled is defined in the program itself, .*: define it in a module"
-    ) as warned:
+    words = "scaled is defined in the program itself, .*: define it in a module"
+    with pytest.warns(UserWarning, match=words) as warned:
         assert EnvSettings(wrappers=(scaled,)).wrappers == ("__main__:scaled",)
-    assert warned[0].filename == __file__, "the line that named it"
+    assert [one.filename for one in warned] == [__file__], "the line that named it"
+    with pytest.warns(UserWarning, match=words) as warned:
+        assert dataclasses.replace(EnvSettings(), wrappers=(scaled,)).wrappers == ("__main__:scaled",)
+    assert [one.filename for one in warned] == [__file__], "and not the one of the standard library between"
+    with ThreadPoolExecutor(1) as pool, pytest.warns(UserWarning, match=words) as warned:
+        pool.submit(EnvSettings, wrappers=(scaled,)).result()
+    assert Path(warned[0].filename).parent.name == "futures", "a thread that begins here has no line of the program"
     monkeypatch.delattr(sys.modules["__main__"], "scaled")
     with pytest.raises(PartError, match="defined in the program that named it: define it in a module of its own"):
         resolve("__main__:scaled")

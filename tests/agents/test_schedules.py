@@ -3,12 +3,16 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 import reverie
 from reverie import agents
+from reverie.agents.dqn.learner import Learner
 from reverie.agents.presets import changed
 from reverie.runners import Progress, plan
 from reverie.runners.reports.calls import DirectCalls
@@ -101,3 +105,42 @@ def test_an_agent_whose_settings_are_of_another_kind_has_none():
     agent = agents.find("dqn")
     topology = dataclasses.replace(plan(agent, "CartPole-v1"), config=Own())
     assert RunProgress(topology).progress({}, dict.fromkeys(FIGURES, 0.0)).schedules == {}
+
+
+class Own(agents.find("dqn").config):
+    """Settings with a number of a class that JSON has not."""
+
+    def scheduled(self, env_steps, updates):
+        return {**super().scheduled(env_steps, updates), "mine": self.number(env_steps)}
+
+    number = np.float32
+
+
+def test_numbers_of_numpy_and_pytorch_reach_the_log_and_others_are_refused_before_a_run(tmp_path, monkeypatch):
+    agent = dataclasses.replace(agents.find("dqn"), config=Own)
+    for number in (np.float32, torch.tensor):
+        monkeypatch.setattr(Own, "number", staticmethod(number))
+        folder = tmp_path / number.__name__
+        result = reverie.train(agent, "CartPole-v1", **SMALL, max_env_steps=60, folder=folder)
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        assert [line["schedules"]["mine"] for line in lines if line["event"] == "progress"][-1] == result.env_steps
+    monkeypatch.setattr(Own, "number", lambda *counts: None)
+    with pytest.raises(TypeError, match=r"Own\.scheduled has None for 'mine', and must have numbers"):
+        plan(agent, "CartPole-v1")
+
+
+class NumPyLearner(Learner):
+    """One whose metrics have scalars of NumPy and of PyTorch."""
+
+    def metrics(self):
+        return {**super().metrics(), "half": np.float32(0.5), "third": torch.tensor(3)}
+
+
+def test_metrics_of_numpy_and_pytorch_reach_the_log_the_result_and_the_checkpoint(tmp_path):
+    agent = dataclasses.replace(agents.find("dqn"), make_learner=NumPyLearner)
+    result = reverie.train(agent, "CartPole-v1", **SMALL, max_env_steps=60, folder=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    again = reverie.train(agent, "CartPole-v1", folder=tmp_path, resume=True)
+    for learner in ([line for line in lines if line["event"] == "progress"][-1]["learner"], again.learner):
+        assert learner == result.learner
+        assert (learner["half"], learner["third"]) == (0.5, 3)

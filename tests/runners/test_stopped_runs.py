@@ -43,6 +43,8 @@ def test_a_run_that_is_stopped_without_a_folder_gives_its_last_policy(runner):
     policy = stopped.policy
     assert policy.run.env_steps == stopped.env_steps > 0
     assert policy.run.updates >= newest[0].updates
+    assert policy is stopped.policy, "whose sampled actions go on"
+    assert "policy" not in vars(pickle.loads(pickle.dumps(stopped))), "it is made of the weights, where it is needed"
     observations = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     assert (pickle.loads(pickle.dumps(stopped)).policy(observations) == policy(observations)).all()
     begun = train("dqn", "CartPole-v1", **{**SHORT, "max_env_steps": 1}).policy
@@ -56,3 +58,11 @@ def test_a_stopped_run_with_a_folder_has_the_policy_of_its_checkpoint(tmp_path):
     observations = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     assert (caught.value.policy.q_values(observations) == saved.q_values(observations)).all()
     assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("runner", ["local", pytest.param("process", marks=pytest.mark.long)])
+def test_a_run_that_is_stopped_before_its_first_step_has_nothing_to_point_to(runner):
+    with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved") as caught:
+        train("dqn", "CartPole-v1", **SHORT, runner=runner, should_stop=lambda: True)
+    assert not hasattr(caught.value, "__notes__")
+    assert caught.value.policy is None or caught.value.policy.run.updates == 0

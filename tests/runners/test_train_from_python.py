@@ -105,7 +105,7 @@ def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
         ("dqn", "train_freq", ": samples_per_insert is the number of draws for each step that is stored"),
         ("dqn", "exploration_fraction", ": epsilon_steps is the number of environment steps"),
         ("dqn", "net_arch", "; did you mean hidden?"),
-        ("dqn", "policy_kwargs", ": hidden has the widths of the layers, and network takes layers of your own"),
+        ("dqn", "policy_kwargs", ": settings that end in hidden have the widths of the layers, and network takes"),
         ("dqn", "callback", ": on_event takes functions that get the events of the run"),
         ("dqn", "best_model_save_path", ": a run with a folder keeps its best policy there, in best.safetensors"),
         ("td3", "tau", "; did you mean target_rate?"),
@@ -117,7 +117,22 @@ def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
         ("ppo", "update_epochs", "; did you mean epochs?"),
         ("ppo", "anneal_lr", ": learning rates fall with anneal_updates, anneal_to and anneal_shape"),
         ("rainbow", "prioritized_replay_alpha", "; did you mean priority_exponent?"),
-        ("ppo", "policy", ": observations decide the layers, hidden has their widths, and network takes layers of"),
+        (
+            "ppo",
+            "policy",
+            ": observations decide the layers, settings that end in hidden have their widths, and",
+        ),
+        (
+            "sac",
+            "policy",
+            ": observations decide the layers, settings that end in hidden have their widths, and",
+        ),
+        ("td3", "policy_kwargs", ": settings that end in hidden have the widths of the layers, and network takes"),
+        ("sac", "net_arch", ": this agent has policy_hidden and critic_hidden"),
+        ("d4pg", "hidden", ": this agent has policy_hidden and critic_hidden"),
+        ("ppo", "target_entropy", ", and other agents have entropy_per_action in its place: sac, cql-sac"),
+        ("dqn", "ent_coef", ", and other agents have entropy_coefficient in its place: ppo, impala"),
+        ("rainbow", "policy_frequency", ", and other agents have policy_period in its place: td3, sac, cql-sac"),
         ("dqn", "prioritized", ", and other agents have it: ddpg, td3, sac, cql-sac, rainbow, d4pg"),
         ("sac", "max_grad_norm", ", and other agents have it: apex-dqn, dqn, gorila, ppo, impala, r2d2, cql, rainbow"),
     ],
@@ -133,7 +148,9 @@ def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_
     named |= set(inspect.signature(train).parameters)
     meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
     assert set(meant) <= named
-    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate"}, "some agents have them"
+    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate", "hidden"}, (
+        "some agents have them"
+    )
 
 
 def test_a_process_that_imports_the_program_trains_nothing(monkeypatch):

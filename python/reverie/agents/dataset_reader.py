@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,12 @@ from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import Source, open_dataset
 from reverie.integrations.datasets.importing import Append, appends
+
+EXPLORATION = (
+    *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
+    *("random_steps", "noise_theta", "noise_theta_steps", "weights_period"),
+)
+"""Settings of actors that play the environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +53,10 @@ class DatasetSettings(ReplaySettings):
             )
 
     def without_effect(self) -> dict[str, str]:
-        """Also new names of columns, if there are none."""
-        return {**super().without_effect(), **({} if self.dataset else {"dataset_rename": "dataset is empty"})}
+        """Also new names of columns without a data set, and with one the settings of exploration."""
+        own = {one.name for one in fields(self)}.intersection(EXPLORATION)
+        idle = dict.fromkeys(own, "a dataset is read") if self.dataset else {"dataset_rename": "dataset is empty"}
+        return {**super().without_effect(), **idle}
 
     def opened(self) -> Source:
         """The data set, with its columns under their new names. Raises as `open_dataset` does."""

@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 import warnings
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 
@@ -40,8 +41,31 @@ def _may_be_of_a_user(filename: str) -> bool:
 
 
 def warn(text: str) -> None:
-    """Warn, at the innermost line outside of this package: that of the user's program which led here."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reverie":
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, stacklevel=level)
+    """Warn, at the innermost line outside of this package and the standard library: that of the user's program.
+
+    `dataclasses.replace` is between the two where settings are changed. Without such a line, as in a thread whose
+    target is of this package, the warning names the innermost one outside of this package.
+    """
+    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe())]
+    outside = [frame for frame in frames if not _is_of_this_package(frame)] or frames[-1:]
+    frame = next((one for one in outside if not _is_of_the_library(one.f_code.co_filename)), outside[0])
+    names = frame.f_globals
+    warnings.warn_explicit(
+        text,
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__"),
+        registry=names.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_of_this_package(frame: FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] == "reverie"
+
+
+def _is_of_the_library(filename: str) -> bool:
+    return filename.startswith("<frozen ") or (
+        filename.startswith(f"{_LIBRARY}{os.sep}") and not filename.startswith(_INSTALLED)
+    )

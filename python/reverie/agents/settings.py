@@ -42,7 +42,7 @@ class Settings:
     def without_effect(self) -> dict[str, str]:
         """Settings that change nothing while another one is as it is, each with that one, such as "her is empty".
 
-        A subclass adds those of its own. The plan of a run notes the ones that are not at their default.
+        A subclass adds those of its own. The plan of a run notes the ones that were changed.
         """
         return {}
 
@@ -52,6 +52,18 @@ class Settings:
         A subclass adds those of its own. Learning rates are among the learner's metrics. Logs have them all.
         """
         return {}
+
+
+def schedules_of(config: Any, env_steps: int, updates: int) -> dict[str, float]:
+    """The numbers of `Settings.scheduled`, as floats; none of settings of another class.
+
+    Raises TypeError for a value that is no number: logs could not have it.
+    """
+    found = config.scheduled(env_steps, updates) if isinstance(config, Settings) else {}
+    for name, value in found.items():
+        if not hasattr(value, "__float__"):
+            raise TypeError(f"{type(config).__name__}.scheduled has {value!r} for {name!r}, and must have numbers")
+    return {name: float(value) for name, value in found.items()}
 
 
 def converted(name: str, hint: Any, value: Any) -> Any:

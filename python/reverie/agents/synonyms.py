@@ -89,11 +89,17 @@ HINTS: dict[str, tuple[str, str]] = {
     "num_minibatches": ("minibatch_size", "minibatch_size is the number of steps in each"),
     "clip_vloss": ("value_clip", "value_clip is how far a value can move, and 0 is no limit"),
     "use_sde": ("noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
+    "hidden": ("policy_hidden", "this agent has policy_hidden and critic_hidden"),
+    "net_arch": ("policy_hidden", "this agent has policy_hidden and critic_hidden"),
     "policy": (
-        "hidden",
-        "observations decide the layers, hidden has their widths, and network takes layers of your own",
+        "network",
+        "observations decide the layers, settings that end in hidden have their widths, and network takes layers of"
+        " your own",
     ),
-    "policy_kwargs": ("hidden", "hidden has the widths of the layers, and network takes layers of your own"),
+    "policy_kwargs": (
+        "network",
+        "settings that end in hidden have the widths of the layers, and network takes layers of your own",
+    ),
     "action_noise": ("noise_sigma", "noise_sigma is the deviation of the noise"),
     "replay_buffer_class": ("capacity", "every agent has its table; prioritized and her are settings of some"),
     "replay_buffer_kwargs": ("capacity", "every agent has its table; prioritized and her are settings of some"),
@@ -124,14 +130,19 @@ def synonym(name: str, known: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of an error about an unknown name: the setting that it means, agents with it, the nearest, or all."""
+    """The end of an error about an unknown name: the setting that it means, agents with it, the nearest, or all.
+
+    The nearest one is not for names of other libraries: the setting that they mean is another one.
+    """
     if setting := synonym(name, known):
         return f"; did you mean {setting}?"
     setting, words = HINTS.get(name, ("", ""))
     if setting in known:
         return f": {words}"
-    if others := _agents_with(name):
-        return f", and other agents have it: {', '.join(others)}"
+    for meant in filter(None, (name, *SYNONYMS.get(name, ()), setting)):
+        if others := _agents_with(meant):
+            what = "it" if meant == name else f"{meant} in its place"
+            return f", and other agents have {what}: {', '.join(others)}"
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import gymnasium
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -92,6 +94,77 @@ def test_the_plan_has_the_note_and_python_logs_it(caplog):
     with caplog.at_level("WARNING", "reverie"):
         reverie.train("dqn", "CartPole-v1", her_k=9, max_env_steps=20, learning_starts=8, batch_size=4, hidden=[4])
     assert "her_k (9) has no effect while her is empty" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "switched_off", "idle"),
+    [
+        ("d4pg", "MountainCarContinuous-v0", {"noise_theta": 1.0}, {"noise_theta_steps": 77}),
+        ("rainbow", "CartPole-v1", {"head": "quantile"}, {"v_max": 77.0}),
+        ("rainbow", "CartPole-v1", {"noisy": False}, {"noisy_sigma": 0.77}),
+    ],
+)
+def test_a_number_of_the_preset_for_a_part_that_is_switched_off_is_not_noted(name, env_id, switched_off, idle):
+    agent = agents.find(name)
+    preset = agent.load_preset(env_id)
+    assert plan(agent, env_id, preset=changed(preset, switched_off)).note == ""
+    ((setting, value),) = idle.items()
+    wanted = f"{setting} ({value}) has no effect while "
+    assert wanted in plan(agent, env_id, preset=changed(preset, {**switched_off, **idle})).note
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "exploration"),
+    [
+        ("cql", "CartPole-v1", {"random_hold": 3.0, "epsilon_steps": 77}),
+        ("cql-sac", "Pendulum-v1", {"noise_theta": 0.5, "random_steps": 77}),
+    ],
+)
+def test_settings_of_exploration_have_no_effect_while_a_data_set_is_read(name, env_id, exploration):
+    agent = agents.find(name)
+    reads = {"dataset": "rows.parquet", "num_actors": 1, "envs_per_actor": 1}
+    preset = changed(agent.load_preset(env_id), reads)
+    assert plan(agent, env_id, preset=preset).note == ""
+    named = {f"{key} ({value})" for key, value in exploration.items()}
+    note = plan(agent, env_id, preset=changed(preset, exploration)).note
+    assert set(note.removesuffix(" have no effect while a dataset is read").split(" and ")) == named
+    assert plan(agent, env_id, preset=changed(preset, {**exploration, "dataset": ""})).note == ""
+
+
+class Odd(gymnasium.Env):
+    """Its observations are text, which agents refuse, until a wrapper makes numbers of them."""
+
+    observation_space = gymnasium.spaces.Text(3)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "abc", {}
+
+    def step(self, action):
+        return "abc", 0.0, False, False, {}
+
+
+def readable(env):
+    """Numbers in place of text."""
+    space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
+    return gymnasium.wrappers.TransformObservation(env, lambda text: np.ones(3, np.float32), space)
+
+
+def test_an_environment_that_agents_take_with_wrappers_only_has_notes_too():
+    agent = agents.find("dqn")
+    result = reverie.train(
+        agent, Odd, wrappers=[readable], her_k=9, max_env_steps=20, learning_starts=8, batch_size=4, hidden=[4],
+        time_limit=5,
+    )  # fmt: skip
+    assert result.topology.note == "her_k (9) has no effect while her is empty"
+
+
+def test_without_presets_of_the_agent_every_setting_without_effect_is_noted(tmp_path):
+    agent = agents.find("dqn")
+    preset = changed(agent.load_preset("CartPole-v1"), {"her_k": 9})
+    own = dataclasses.replace(agent, presets=tmp_path)
+    assert plan(own, "CartPole-v1", preset=preset).note == "her_k (9) has no effect while her is empty"
 
 
 def test_settings_of_another_kind_have_no_note():

@@ -13,9 +13,12 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings, seed_of
 from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.environments import describe
+from reverie.agents.environments import EnvSpec, describe
+from reverie.agents.presets import PresetError
+from reverie.agents.settings import schedules_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device, with_device
+from reverie.runners.planning.effects import may_need_note
 from reverie.runners.planning.folders import with_absolute_dataset, with_absolute_folders
 from reverie.runners.planning.memory import require_memory
 from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, on_disk
@@ -72,6 +75,7 @@ def plan(
     run = with_device(agent, with_absolute_folders(found.run if run is None else run), runner)
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
+    schedules_of(config, 0, 0)
     actors, envs = agent.layout(config)
     topology = Topology(
         agent=agent.name,
@@ -87,6 +91,7 @@ def plan(
         preset=found.path,
         memory=MappingProxyType({}),
         compiling=compile_plan(agent, config, env, run, runner),
+        usual=_usual(agent, env, config),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
@@ -118,6 +123,16 @@ def _preset_of(
             f" {agent.config.__name__}: give a preset of this agent"
         )
     return preset
+
+
+def _usual(agent: Agent, env: EnvSpec, config: Any) -> Any:
+    """The settings of the agent's own preset for an environment, if it has one and a note may need them."""
+    if not may_need_note(config):
+        return None
+    try:
+        return agent.load_preset(env.env_id, None, vars(env.settings)).config
+    except PresetError:  # an agent without presets: all settings are the user's
+        return None
 
 
 def _batches_on_their_way(topology: Topology) -> dict[str, int]:

@@ -342,8 +342,8 @@ class StoppedError(Picklable, RuntimeError):
     """`should_stop` ended the run.
 
     `.env_steps`, `.checkpoint` (None if the run keeps none, could not write it, or had no new step), and if that is
-    None, `.earlier`: the newest checkpoint before (None if there is none). `.weights` are the last ones, None if the
-    run had no step.
+    None, `.earlier`: the newest checkpoint before (None if there is none). `.weights` are the last ones, None if a run
+    in processes had no new step.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class StoppedError(Picklable, RuntimeError):
         saved += "" if self.earlier is None else f"; the newest checkpoint is {self.earlier}"
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
 
-    @property
+    @cached_property
     def policy(self) -> TrainedPolicy | None:
         """The policy with the last weights, as that of a `Result`, also of a run that saves nothing; None without."""
         if self.weights is None or self._made_by is None:
@@ -367,7 +367,7 @@ class StoppedError(Picklable, RuntimeError):
     def complete(self, topology: Topology, agent: Agent, reference: str) -> None:
         """Name the run, whose `policy` is at hand then."""
         self._made_by = topology, agent, reference
-        if self.checkpoint is None and self.weights is not None:
+        if self.checkpoint is None and self.weights is not None and self.env_steps > 0:
             self.add_note("the last weights are in its `policy`")
 
 

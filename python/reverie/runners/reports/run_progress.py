@@ -12,7 +12,7 @@ import numpy as np
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import Stopwatch, Weights
-from reverie.agents.settings import Settings
+from reverie.agents.settings import schedules_of
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.runners.reports.events import CurvePoint, Evaluated, Progress, Result
@@ -93,18 +93,18 @@ class RunProgress:
         waits_for: str = "",
     ) -> Progress:
         """The event `Progress` for the present counts."""
-        returns, config = self.training_returns, self.topology.config
+        returns = self.training_returns
         return Progress(
             env_steps=self.env_steps,
             updates=self.updates,
             seconds=self.seconds(),
             training_return=float(np.mean(returns)) if returns else None,
-            learner=learner,
+            learner=_python_numbers(learner),
             samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
             policy_lag=policy_lag,
             waits_for=waits_for,
             activities=dict(self.watch.seconds),
-            schedules=config.scheduled(self.env_steps, self.updates) if isinstance(config, Settings) else {},
+            schedules=schedules_of(self.topology.config, self.env_steps, self.updates),
         )
 
     def end(self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float]) -> None:
@@ -124,7 +124,7 @@ class RunProgress:
             "returns": list(evaluation.returns),
             "lengths": list(evaluation.lengths),
             "successes": None if evaluation.successes is None else list(evaluation.successes),
-            "learner": dict(learner),
+            "learner": _python_numbers(learner),
             "replay": dict(figures),
         }
 
@@ -145,7 +145,7 @@ class RunProgress:
             evaluation=evaluation,
             curve=tuple(self.curve),
             replay=figures,
-            learner=learner,
+            learner=_python_numbers(learner),
             activities=dict(self.watch.seconds),
             weights=weights,
             agent=agent,
@@ -206,3 +206,8 @@ def replay_figures(client: Any, *tables: str) -> dict[str, float]:
         for info in (infos[table] for table in tables)
     ]
     return dict(zip(FIGURES, map(sum, zip(*numbers, strict=True)), strict=True))
+
+
+def _python_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics of a learner without scalars of NumPy and PyTorch, which JSON has not."""
+    return {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
