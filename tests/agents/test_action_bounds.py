@@ -199,7 +199,7 @@ def test_bounds_whose_distance_is_not_finite_are_none(name, space):
 
 
 def test_a_box_of_integers_is_refused_with_what_to_use_in_its_place():
-    with pytest.raises(UnsupportedEnvironmentError, match=r"Box\(-3, 3, \(2,\), int32\).*fractions.*MultiDiscrete"):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"Box\(-3, 3, \(2,\), int32\).*floats.*MultiDiscrete"):
         describe(id_of("Integers"))
 
 

@@ -256,5 +256,5 @@ def test_a_newer_version_of_the_metadata_is_refused(client, tmp_path):
 
 def test_the_public_names_are_those_of_the_guide():
     assert sorted(datasets.__all__) == [
-        "Block", "DatasetError", "Report", "Source", "Step", "export_table", "import_dataset", "open_dataset",
+        "Block", "DatasetError", "EpisodeRow", "Report", "Source", "export_table", "import_dataset", "open_dataset",
     ]  # fmt: skip
