@@ -3,6 +3,7 @@
 import signal
 import threading
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -46,11 +47,39 @@ def test_ctrl_c_saves_a_checkpoint_that_the_interrupt_names(tmp_path):
     assert again.env_steps >= events[-1].env_steps + 20
 
 
-def test_a_second_ctrl_c_and_one_without_a_folder_end_the_run_at_once(tmp_path):
-    for times, folder in ((2, tmp_path / "run"), (1, None)):
+def test_ctrl_c_without_a_folder_ends_the_run_with_its_policy_and_a_note_of_it(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    events = []
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **{**SHORT, "max_env_steps": 10**6}, on_event=interrupting(1, events))
+    policy = caught.value.policy
+    assert caught.value.__cause__.env_steps >= 1
+    assert policy(np.zeros(4, np.float32)) in (0, 1)
+    (note,) = caught.value.__notes__
+    assert note.endswith("; nothing was saved; `.policy` of this interrupt has the last weights")
+    assert "ending with the policy so far" in caplog.text
+    assert not any(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_after_the_last_step_of_a_run_without_a_folder_has_the_result():
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train("dqn", "CartPole-v1", **SHORT, on_event=after(runners.Finished))
+    assert caught.value.result.env_steps >= 150
+    assert caught.value.__notes__[0].endswith("`.result` of this interrupt")
+
+
+def test_a_run_without_a_folder_leaves_sigterm_to_the_program():
+    seen = []
+    train("dqn", "CartPole-v1", **SHORT, on_event=lambda event: seen.append(signal.getsignal(signal.SIGTERM)))
+    assert set(seen) == {signal.SIG_DFL}
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once(tmp_path):
+    for folder in (tmp_path / "run", None):
         events = []
         with pytest.raises(KeyboardInterrupt) as caught:
-            train("dqn", "CartPole-v1", **SHORT, folder=folder, on_event=interrupting(times, events))
+            train("dqn", "CartPole-v1", **SHORT, folder=folder, on_event=interrupting(2, events))
         assert not hasattr(caught.value, "__notes__")
         assert not any(isinstance(event, Saved) for event in events)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -100,8 +129,8 @@ def test_the_note_of_a_ctrl_c_that_could_not_save_names_the_checkpoint_before(tm
     with pytest.raises(KeyboardInterrupt) as caught:
         train("dqn", "CartPole-v1", **{**SHORT, "checkpoint_every": 100}, folder=tmp_path, on_event=on_event)
     before = checkpoints.find(tmp_path)
-    words = f"; nothing was saved; the newest checkpoint is {before}, which train(resume=...) continues"
-    assert caught.value.__notes__[0].endswith(words)
+    words = f"; nothing was saved; the newest checkpoint is {before}, which train(resume=...) continues; `.policy`"
+    assert words in caught.value.__notes__[0]
 
 
 def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):

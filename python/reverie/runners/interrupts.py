@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM in a run that was started from Python: the run saves a checkpoint and ends, as the command's does.
 
+A run without a folder ends after Ctrl-C with the policy that it has.
+
 A program that was ended by SIGTERM would not run its `finally` blocks either; the run closes what is its own before.
 """
 
@@ -21,10 +23,10 @@ _LOG = logging.getLogger("reverie")
 
 
 class Interruptible:
-    """What a run and its `saving_at_interrupts` exchange."""
+    """What a run and its `ending_at_interrupts` exchange."""
 
-    def __init__(self, should_stop: Callable[[], bool]) -> None:
-        self._should_stop = should_stop
+    def __init__(self, should_stop: Callable[[], bool], *, saves: bool) -> None:
+        self._should_stop, self._saves = should_stop, saves
         self.requested = self._announced = False
         self.terminated = False
         """Whether SIGTERM came."""
@@ -37,7 +39,8 @@ class Interruptible:
         """Whether a signal or the program asked the run to end."""
         if self.requested and not self._announced:
             self._announced = True
-            _LOG.warning("saving a checkpoint and ending; Ctrl-C now ends without it")
+            text = "saving a checkpoint and ending; Ctrl-C now ends without it"
+            _LOG.warning(text if self._saves else "ending with the policy so far; Ctrl-C now ends without it")
         return self.requested or self._should_stop()
 
     def on_event(self, event: Event) -> None:
@@ -66,17 +69,18 @@ def ending_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[Interruptible]:
+def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[Interruptible]:
     """A context in which Ctrl-C and SIGTERM ask a run to save and end.
 
-    Ctrl-C then is a KeyboardInterrupt that names the checkpoint. If the run had reached its end, the interrupt has its
-    `result`; if it ended with another error, that is the cause. A second Ctrl-C interrupts at once. SIGTERM is logged,
-    and `ending_by_sigterm` ends the process with it; schedulers signal a group and its first process, so it may repeat.
-    Nothing changes for a run that has no `folder`, in other threads than the first, and for a signal that the program
-    handles in another way than Python does by itself. The handler of SIGTERM that `ray.init` sets is not the program's.
+    Ctrl-C then is a KeyboardInterrupt that names the checkpoint and has the last `policy` (None before the first
+    weights). If the run had reached its end, the interrupt has its `result`; if it ended with another error, that is
+    the cause. A second Ctrl-C interrupts at once. SIGTERM is logged, and `ending_by_sigterm` ends the process with it;
+    schedulers signal a group and its first process, so it may repeat. Nothing changes in other threads than the first,
+    for a signal that the program handles in another way than Python does by itself, and for SIGTERM in a run that has
+    no `folder`. The handler of SIGTERM that `ray.init` sets is not the program's.
     """
-    run = Interruptible(should_stop)
-    if folder is None or threading.current_thread() is not threading.main_thread():
+    run = Interruptible(should_stop, saves=folder is not None)
+    if threading.current_thread() is not threading.main_thread():
         yield run
         return
     owner = os.getpid()
@@ -93,7 +97,7 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
 
     with (
         _handling(signal.SIGINT, lambda before: before is signal.default_int_handler, interrupt),
-        _handling(signal.SIGTERM, lambda before: before is signal.SIG_DFL or _is_rays(before), terminate),
+        _handling(signal.SIGTERM, lambda before: folder is not None and _is_default(before), terminate),
     ):
         try:
             yield run
@@ -103,13 +107,16 @@ def saving_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
             then = "" if stopped.checkpoint is None else "; train(resume=True) with this folder continues"
             if stopped.earlier is not None:  # perhaps of the folder of another run
                 then = ", which train(resume=...) continues"
-            raise _end(run, f"{stopped}{then}") from stopped
+            unsaved = stopped.checkpoint is None and stopped.env_steps > 0 and stopped.weights is not None
+            policy = "; `.policy` of this interrupt has the last weights" if unsaved else ""
+            raise _end(run, f"{stopped}{then}{policy}", stopped) from stopped
         except Exception as error:
             if not run.requested:
                 raise
             raise _end(run, f"the run ended with {type(error).__name__}: {error}") from error
     if run.requested:  # also just before the handlers were removed
         again = ", and train(resume=True) with this folder returns it" if run.is_saved else "; no checkpoint has it"
+        again = "" if folder is None else again
         result = "" if run.terminated else ": its result is `.result` of this interrupt"
         raise _end(run, f"the run had reached its end{result}{again}")
 
@@ -130,12 +137,17 @@ def _handling(
         signal.signal(number, before)
 
 
+def _is_default(handler: Any) -> bool:
+    """Whether SIGTERM ends a program with this handler, which is not the program's own."""
+    return handler is signal.SIG_DFL or _is_rays(handler)
+
+
 def _is_rays(handler: Any) -> bool:
     """Whether this is the handler of SIGTERM that `ray.init` sets, which ends the program."""
     return callable(handler) and str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
 
 
-def _end(run: Interruptible, note: str) -> BaseException:
+def _end(run: Interruptible, note: str, stopped: StoppedError | None = None) -> BaseException:
     """The exception that ends a run after a signal."""
     if run.terminated:
         _LOG.warning("ended by SIGTERM: %s", note)
@@ -144,6 +156,8 @@ def _end(run: Interruptible, note: str) -> BaseException:
     interrupt.add_note(note)
     if run.result is not None:
         interrupt.result = run.result  # type: ignore[attr-defined]
+    if stopped is not None:
+        interrupt.policy = stopped.policy  # type: ignore[attr-defined]
     return interrupt
 
 

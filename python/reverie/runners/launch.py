@@ -23,7 +23,7 @@ from reverie.pages import Page
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.checkpoints import CHECKPOINTS, EarlierRun, RunExistsError, RunFiles, earlier_runs
-from reverie.runners.interrupts import ending_by_sigterm, saving_at_interrupts
+from reverie.runners.interrupts import ending_at_interrupts, ending_by_sigterm
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
 from reverie.runners.planning.nodes import Node
@@ -93,11 +93,12 @@ def train(
     end, and `best.safetensors`, the policy of the best evaluation. All commands take the folder. A folder that cannot
     be written raises OSError before anything starts, and one in which a run still trains `RunInUseError`.
 
-    In a run with a folder Ctrl-C saves a checkpoint and then raises KeyboardInterrupt, with a note that names the
-    checkpoint; a second Ctrl-C raises it at once. After the last step the KeyboardInterrupt has the run's result, as
-    `.result`. SIGTERM saves a checkpoint, and ends the process as it does without a run once the run is closed: by the
-    signal, or, after `ray.init`, by the SystemExit of Ray's handler. Both need the main thread, and leave a program's
-    own handlers alone. With an earlier run in the folder:
+    Ctrl-C raises KeyboardInterrupt after the present step, with the policy of the last weights as `.policy`; in a run
+    with a folder a checkpoint is saved before, which a note names. A second Ctrl-C raises it at once. After the last
+    step the KeyboardInterrupt has the run's result, as `.result`. In a run with a folder SIGTERM saves a checkpoint,
+    and ends the process as it does without a run once the run is closed: by the signal, or, after `ray.init`, by the
+    SystemExit of Ray's handler. Both need the main thread, and leave a program's own handlers alone. With an earlier
+    run in the folder:
 
     - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder. With an older one of this
@@ -218,7 +219,7 @@ def train(
         replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
         files = None if place is None else RunFiles(place, written, replaced)
         try:
-            with saving_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
+            with ending_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
                 own: list[Callable[[Event], None]] = [] if files is None else [files, best.on_event]
                 reporting = Reporting((interruptible.on_event, *own, *callbacks))
                 ending = _Ending(agent, reference, best, reporting)
