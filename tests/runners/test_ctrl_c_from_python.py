@@ -54,6 +54,7 @@ def test_ctrl_c_without_a_folder_ends_the_run_with_its_policy_and_a_note_of_it(t
         train("dqn", "CartPole-v1", **{**SHORT, "max_env_steps": 10**6}, on_event=interrupting(1, events))
     policy = caught.value.policy
     assert caught.value.__cause__.env_steps >= 1
+    assert caught.value.result is None
     assert policy(np.zeros(4, np.float32)) in (0, 1)
     (note,) = caught.value.__notes__
     assert note.endswith("; nothing was saved; `.policy` of this interrupt has the last weights")
@@ -66,6 +67,7 @@ def test_ctrl_c_after_the_last_step_of_a_run_without_a_folder_has_the_result():
     with pytest.raises(KeyboardInterrupt) as caught:
         train("dqn", "CartPole-v1", **SHORT, on_event=after(runners.Finished))
     assert caught.value.result.env_steps >= 150
+    assert caught.value.policy is caught.value.result.policy is not None
     assert caught.value.__notes__[0].endswith("`.result` of this interrupt")
 
 
@@ -81,6 +83,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(tmp_path):
         with pytest.raises(KeyboardInterrupt) as caught:
             train("dqn", "CartPole-v1", **SHORT, folder=folder, on_event=interrupting(2, events))
         assert not hasattr(caught.value, "__notes__")
+        assert caught.value.result is caught.value.policy is None
         assert not any(isinstance(event, Saved) for event in events)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -138,6 +141,7 @@ def test_an_error_after_a_ctrl_c_does_not_hide_it(tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=after(Started, lost))
     assert caught.value.__cause__ is lost
+    assert caught.value.policy is None
     assert caught.value.__notes__ == ["the run ended with RuntimeError: no connection"]
     with pytest.raises(ZeroDivisionError):
         train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, overwrite=True, on_event=lambda event: 1 / 0)

@@ -15,9 +15,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from reverie.runners.reports.events import Event, NotSaved, Result, Saved, StoppedError
+
+if TYPE_CHECKING:
+    from reverie.agents.policies import TrainedPolicy
 
 _LOG = logging.getLogger("reverie")
 
@@ -72,12 +75,13 @@ def ending_by_sigterm() -> Iterator[None]:
 def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[Interruptible]:
     """A context in which Ctrl-C and SIGTERM ask a run to save and end.
 
-    Ctrl-C then is a KeyboardInterrupt that names the checkpoint and has the last `policy` (None before the first
-    weights). If the run had reached its end, the interrupt has its `result`; if it ended with another error, that is
-    the cause. A second Ctrl-C interrupts at once. SIGTERM is logged, and `ending_by_sigterm` ends the process with it;
-    schedulers signal a group and its first process, so it may repeat. Nothing changes in other threads than the first,
-    for a signal that the program handles in another way than Python does by itself, and for SIGTERM in a run that has
-    no `folder`. The handler of SIGTERM that `ray.init` sets is not the program's.
+    Ctrl-C then is a KeyboardInterrupt that names the checkpoint and has the last `policy`. If the run had reached its
+    end, the interrupt has its `result` and the policy of that; if it ended with another error, that is the cause. A
+    second Ctrl-C interrupts at once. Both attributes are None where there is no value. SIGTERM is logged, and
+    `ending_by_sigterm` ends the process with it; schedulers signal a group and its first process, so it may repeat.
+    Nothing changes in other threads than the first, for a signal that the program handles in another way than Python
+    does by itself, and for SIGTERM in a run that has no `folder`. The handler of SIGTERM that `ray.init` sets is not
+    the program's.
     """
     run = Interruptible(should_stop, saves=folder is not None)
     if threading.current_thread() is not threading.main_thread():
@@ -87,7 +91,7 @@ def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
 
     def interrupt(number: int, frame: object) -> None:
         if run.requested:
-            raise KeyboardInterrupt
+            raise _keyboard_interrupt()
         run.requested = True
 
     def terminate(number: int, frame: object) -> None:
@@ -115,8 +119,8 @@ def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
                 raise
             raise _end(run, f"the run ended with {type(error).__name__}: {error}") from error
     if run.requested:  # also just before the handlers were removed
-        again = ", and train(resume=True) with this folder returns it" if run.is_saved else "; no checkpoint has it"
-        again = "" if folder is None else again
+        lost = "" if folder is None else "; no checkpoint has it"
+        again = ", and train(resume=True) with this folder returns it" if run.is_saved else lost
         result = "" if run.terminated else ": its result is `.result` of this interrupt"
         raise _end(run, f"the run had reached its end{result}{again}")
 
@@ -152,13 +156,17 @@ def _end(run: Interruptible, note: str, stopped: StoppedError | None = None) -> 
     if run.terminated:
         _LOG.warning("ended by SIGTERM: %s", note)
         return _Terminated()
-    interrupt = KeyboardInterrupt()
+    policy = stopped.policy if stopped is not None else run.result.policy if run.result is not None else None
+    interrupt = _keyboard_interrupt(run.result, policy)
     interrupt.add_note(note)
-    if run.result is not None:
-        interrupt.result = run.result  # type: ignore[attr-defined]
-    if stopped is not None:
-        interrupt.policy = stopped.policy  # type: ignore[attr-defined]
     return interrupt
+
+
+def _keyboard_interrupt(result: Result | None = None, policy: TrainedPolicy | None = None) -> KeyboardInterrupt:
+    """A KeyboardInterrupt that has both attributes, None without a value: a program reads them in any case."""
+    interrupt: Any = KeyboardInterrupt()
+    interrupt.result, interrupt.policy = result, policy
+    return cast(KeyboardInterrupt, interrupt)
 
 
 def _end_by_sigterm() -> NoReturn:
