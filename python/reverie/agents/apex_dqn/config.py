@@ -60,15 +60,11 @@ class ApexDqnConfig(replay.PrioritizedSettings, HoldSettings, RateSettings, Munc
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Also epsilon of a single environment; several have a rung of the ladder each."""
-        alone = self.num_actors * self.envs_per_actor == 1
-        own = {"epsilon": epsilon_alone(env_steps, self)} if alone else {}
-        return {**super().scheduled(env_steps, updates), **own}
+        return {**super().scheduled(env_steps, updates), **scheduled_epsilon(env_steps, self)}
 
     def without_effect(self) -> dict[str, str]:
         """Also the schedule of a single environment, if there are several."""
-        several = self.num_actors * self.envs_per_actor > 1
-        idle = {"single_env_decay_steps": "there are several environments"} if several else {}
-        return {**super().without_effect(), **idle}
+        return {**super().without_effect(), **idle_decay(self)}
 
 
 def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float64]:
@@ -91,6 +87,14 @@ class LadderSettings(Protocol):
         """How far the ladder goes down."""
 
     @property
+    def num_actors(self) -> int:
+        """Actors."""
+
+    @property
+    def envs_per_actor(self) -> int:
+        """Environments of each."""
+
+    @property
     def single_env_decay_steps(self) -> int:
         """Steps in which a single environment goes down the ladder."""
 
@@ -100,6 +104,18 @@ def epsilon_alone(step: int, config: LadderSettings) -> float:
     walked = min(1.0, step / config.single_env_decay_steps)
     epsilon: float = config.epsilon_base ** (1 + config.epsilon_alpha * walked)
     return epsilon
+
+
+def scheduled_epsilon(env_steps: int, config: LadderSettings) -> dict[str, float]:
+    """Epsilon of a single environment, by name; empty for several, which have a rung of the ladder each."""
+    alone = config.num_actors * config.envs_per_actor == 1
+    return {"epsilon": epsilon_alone(env_steps, config)} if alone else {}
+
+
+def idle_decay(config: LadderSettings) -> dict[str, str]:
+    """The setting that only a single environment uses, with the reason, if there are several."""
+    several = config.num_actors * config.envs_per_actor > 1
+    return {"single_env_decay_steps": "there are several environments"} if several else {}
 
 
 def make_tables(spec: EnvSpec, config: ApexDqnConfig, *, seed: int) -> list[Table]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reverie import selectors
 from reverie.agents import checks, replay
-from reverie.agents.apex_dqn.config import epsilon_alone
+from reverie.agents.apex_dqn.config import idle_decay, scheduled_epsilon
 from reverie.agents.core import TableNeeds
 from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
@@ -66,15 +66,11 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Also epsilon of a single environment; several have a rung of the ladder each."""
-        alone = self.num_actors * self.envs_per_actor == 1
-        own = {"epsilon": epsilon_alone(env_steps, self)} if alone else {}
-        return {**super().scheduled(env_steps, updates), **own}
+        return {**super().scheduled(env_steps, updates), **scheduled_epsilon(env_steps, self)}
 
     def without_effect(self) -> dict[str, str]:
         """Also the schedule of a single environment, if there are several."""
-        several = self.num_actors * self.envs_per_actor > 1
-        idle = {"single_env_decay_steps": "there are several environments"} if several else {}
-        return {**super().without_effect(), **idle}
+        return {**super().without_effect(), **idle_decay(self)}
 
     @property
     def rows(self) -> int:
