@@ -7,7 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.optimizers import adam, centred_rmsprop, load_optimizer, optimizer_state, rmsprop  # noqa: E402
+from reverie.agents.flat import FlatNetwork  # noqa: E402
+from reverie.agents.optimizers import (  # noqa: E402
+    adam,
+    centred_rmsprop,
+    descend_clipped,
+    load_optimizer,
+    optimizer_state,
+    rmsprop,
+)
 
 MAKE = {
     "adam": lambda vector: adam(vector, 1e-2, 1e-5),
@@ -96,3 +104,30 @@ for one in (adam(Vector, 0.1), rmsprop(Vector, 0.1, 0.9, 0.1), centred_rmsprop(V
 sys.exit(not sys.modules.keys().isdisjoint({"torch._dynamo", "sympy"}))
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+def test_a_clipped_step_is_that_of_pytorch_and_gives_the_norm_before(max_norm):
+    theirs = torch.nn.Linear(3, 2)
+    ours = torch.nn.Linear(3, 2)
+    ours.load_state_dict(theirs.state_dict())
+    network, rows = FlatNetwork(ours, trainable=True), 5 * torch.ones(4, 3)
+    theirs(rows).square().sum().backward()
+    wanted = torch.nn.utils.clip_grad_norm_(theirs.parameters(), max_norm)
+    torch.optim.SGD(theirs.parameters(), lr=0.1).step()
+    loss = ours(rows).square().sum()
+    norm = descend_clipped(network, torch.optim.SGD([network.flat], lr=0.1), loss, max_norm)
+    torch.testing.assert_close(norm, wanted)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_step_that_is_not_to_be_made_gives_the_norm_and_moves_nothing():
+    network = FlatNetwork(torch.nn.Linear(3, 2), trainable=True)
+    before, optimizer = network.numpy().copy(), adam(network, 0.1)
+    loss = lambda: network.module(torch.ones(1, 3)).sum()  # noqa: E731
+    assert descend_clipped(network, optimizer, loss(), 1.0, torch.tensor(False)) > 1
+    assert (network.numpy() == before).all()
+    assert optimizer_state(optimizer) == {}
+    assert descend_clipped(network, optimizer, loss(), 1.0, torch.tensor(True)) > 1
+    assert (network.numpy() != before).all()

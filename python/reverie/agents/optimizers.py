@@ -269,24 +269,31 @@ def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -
     return RmsProp(network.flat, learning_rate, decay, epsilon)
 
 
-def descend(
-    network: FlatNetwork[Any],
-    optimizer: Optimizer,
-    loss: Tensor,
-    max_grad_norm: float | None = None,
-    where: Tensor | None = None,
-) -> None:
-    """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
+def descend(network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor) -> None:
+    """Make one optimiser step down the gradient of `loss`.
 
     Only this network's gradient is computed: those of other networks in `loss` stay unchanged. Frozen parameters stay
-    as they are. With `where`, a bool without axes, the step is made only if it is True.
+    as they are.
     """
-    traced = isinstance(optimizer, FlatOptimizer) and optimizer.is_traced
-    if where is not None and not traced and not where:
-        return
+    _step(network, optimizer, network.gradient(loss), None)
+
+
+def descend_clipped(
+    network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor, max_grad_norm: float, where: Tensor | None = None
+) -> Tensor:
+    """As `descend`, but with the gradient scaled down to `max_grad_norm` if it is longer; returns its norm before.
+
+    With `where`, a bool without axes, the step is made only if it is True.
+    """
     gradient = network.gradient(loss)
-    if max_grad_norm is not None:
-        clip_grad_norm_(gradient, max_grad_norm)
+    norm = clip_grad_norm_(gradient, max_grad_norm)
+    traced = isinstance(optimizer, FlatOptimizer) and optimizer.is_traced
+    if where is None or traced or where:
+        _step(network, optimizer, gradient, where)
+    return norm
+
+
+def _step(network: FlatNetwork[Any], optimizer: Optimizer, gradient: Tensor, where: Tensor | None) -> None:
     if isinstance(optimizer, FlatOptimizer):
         optimizer.descend(network.flat, gradient, where)
     else:

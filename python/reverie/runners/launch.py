@@ -158,6 +158,10 @@ def train(
     place = None if folder is None else _checks.path("folder", folder)
     if place is not None:
         checkpoints.require_folder(place)
+    elif "checkpoint_every" in settings:
+        raise ValueError(
+            f"checkpoint_every is {settings['checkpoint_every']!r}, and there is no folder for checkpoints: set folder"
+        )
     with ending_by_sigterm(), checkpoints.locked(place):
         earlier = checkpoints.earlier_run(place, resume, overwrite=overwrite)
         if init_from is not None and resume not in (None, False, True):

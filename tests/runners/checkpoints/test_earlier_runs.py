@@ -219,6 +219,11 @@ def test_a_checkpoint_of_another_version_or_with_damage_is_replaced_and_a_link_i
         ({"resume": True, "folder": None}, ValueError, "resume is True, and there is no folder in which"),
         ({"resume": "must", "folder": None}, ValueError, "resume is 'must', and there is no folder in which"),
         ({"overwrite": True, "folder": None}, ValueError, "overwrite is True, and there is no folder in which"),
+        (
+            {"checkpoint_every": 500, "folder": None},
+            ValueError,
+            "checkpoint_every is 500, and there is no folder for check",
+        ),
         ({"resume": 5}, TypeError, "resume must be a path, got 5"),
         ({"resume": "must", "init_from": "a"}, ValueError, "init_from begins a run and resume continues one"),
         ({"resume": Path("nowhere")}, CheckpointError, "nowhere is missing"),

@@ -19,7 +19,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, centred_rmsprop, descend
+from reverie.agents.optimizers import adam, centred_rmsprop, descend_clipped
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
@@ -70,10 +70,10 @@ class Learner(NetworkLearner):
             priority_clip=config.priority_clip,
             temperature=config.soft_temperature,
         )
-        descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
+        norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if config.target_rate > 0:
             follow(self._target, self._online, config.target_rate)
-        return priorities, {}
+        return priorities, {"loss": loss.detach(), "gradient_norm": norm}
 
     def _after_update(self) -> None:
         config = self._config

@@ -17,7 +17,7 @@ from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, descend
+from reverie.agents.optimizers import adam, descend_clipped
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
@@ -57,8 +57,9 @@ class Learner(NetworkLearner):
             huber_delta=config.huber_delta,
             temperature=config.soft_temperature,
         )
-        descend(self._online, self._optimizers["online"], result.loss, config.max_grad_norm)
-        return {"loss": result.loss.detach(), "conservative_gap": result.gap, "value": q_t.amax(dim=1).mean()}
+        norm = descend_clipped(self._online, self._optimizers["online"], result.loss, config.max_grad_norm)
+        figures = {"loss": result.loss.detach(), "gradient_norm": norm, "conservative_gap": result.gap}
+        return {**figures, "value": q_t.amax(dim=1).mean()}
 
     def _after_update(self) -> None:
         if (self.version + 1) % self._config.target_period == 0:

@@ -18,7 +18,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, descend
+from reverie.agents.optimizers import adam, descend_clipped
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 
@@ -44,8 +44,8 @@ class Learner(NetworkLearner):
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         config = self._config
         loss = batch_loss(self._online, self._target, data, config)
-        descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        return {"loss": loss.detach()}
+        norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
+        return {"loss": loss.detach(), "gradient_norm": norm}
 
     def _after_update(self) -> None:
         if (self.version + 1) % self._config.target_period == 0:

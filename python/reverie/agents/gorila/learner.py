@@ -131,7 +131,7 @@ class Learner(NetworkLearner):
             batch = self._draws_of[index].next(self._client, self._device)
         with self._watch("learn"):
             gradient = worker.gradient(batch.data)
-        self._check({"loss": gradient.loss, "gradient norm": gradient.norm})
+        self._check({"loss": gradient.loss, "gradient_norm": gradient.norm})
         old = age(self.version, batch)
         with self._watch("update"):
             before = worker.version
@@ -140,7 +140,7 @@ class Learner(NetworkLearner):
         self._counts["gradients"] += 1
         self._counts["gradients_dropped"] += not taken
         stale = self.version - taken - before
-        self._last = {"age_in_updates": old, "staleness": stale, "loss": gradient.loss, "norm": gradient.norm}
+        self._last = {"age_in_updates": old, "staleness": stale, "loss": gradient.loss, "gradient_norm": gradient.norm}
 
     def _next(self) -> int:
         """The worker whose turn it is: each in turn, or, if bundled, one whose table can give a batch."""

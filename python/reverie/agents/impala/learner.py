@@ -18,7 +18,7 @@ from reverie.agents.impala.config import TABLE, ImpalaConfig
 from reverie.agents.impala.loss import impala_loss, vtrace
 from reverie.agents.impala.networks import make_network
 from reverie.agents.learning import NetworkLearner, float32
-from reverie.agents.optimizers import descend, rmsprop
+from reverie.agents.optimizers import descend_clipped, rmsprop
 from reverie.agents.rates import set_rates
 from reverie.agents.tracing import Result
 
@@ -91,8 +91,9 @@ class Learner(NetworkLearner):
             sizes=self._sizes,
             weights=weights,
         )
-        descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
-        return None, {"loss": loss.loss.detach(), "entropy": loss.entropy, "kl": -mean(log_rho, weights)}
+        norm = descend_clipped(self._network, self._optimizer, loss.loss, config.max_grad_norm)
+        figures = {"loss": loss.loss.detach(), "gradient_norm": norm, "entropy": loss.entropy}
+        return None, {**figures, "kl": -mean(log_rho, weights)}
 
     def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits `[B, T, O]` of the steps, and values `[B, T + 1]`, that of the observation after them included."""

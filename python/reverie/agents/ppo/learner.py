@@ -15,7 +15,7 @@ from reverie.agents.distributions import distribution_of
 from reverie.agents.draws import QueueDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
-from reverie.agents.optimizers import adam, descend
+from reverie.agents.optimizers import adam, descend_clipped
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.loss import advantages, explained_variance, ppo_loss, standardised
 from reverie.agents.ppo.networks import make_network
@@ -149,9 +149,9 @@ class Learner(NetworkLearner):
         )
         # A KL that is not finite stops nothing: the figures have it, and learning ends with its reason.
         near = ~(loss.kl > 1.5 * config.target_kl) if config.target_kl > 0 else None
-        descend(self._network, self._optimizer, loss.loss, config.max_grad_norm, near)
+        norm = descend_clipped(self._network, self._optimizer, loss.loss, config.max_grad_norm, near)
         figures = dict(zip(("loss", "clipped", "kl", "entropy"), (loss.loss.detach(), *loss[1:]), strict=True))
-        return None, {**figures, STEPPED: 1.0 if near is None else near.float()}
+        return None, {**figures, "gradient_norm": norm, STEPPED: 1.0 if near is None else near.float()}
 
     def _computed(self, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Outputs `[M, O]` and values `[M]` of the steps of `rows`, and their actions and other columns."""

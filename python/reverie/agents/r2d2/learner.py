@@ -13,7 +13,7 @@ from reverie.agents.core import Stopwatch
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner
-from reverie.agents.optimizers import adam, descend
+from reverie.agents.optimizers import adam, descend_clipped
 from reverie.agents.r2d2.config import R2d2Config
 from reverie.agents.r2d2.loss import r2d2_loss
 from reverie.agents.r2d2.networks import make_network
@@ -67,8 +67,9 @@ class Learner(NetworkLearner):
             priority_eps=config.priority_eps,
             priority_clip=config.priority_clip,
         )
-        descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        return priorities, {"steps_of_a_sequence": mask.sum() / len(mask)}
+        norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
+        figures = {"loss": loss.detach(), "gradient_norm": norm}
+        return priorities, {**figures, "steps_of_a_sequence": mask.sum() / len(mask)}
 
     def _after_update(self) -> None:
         if (self.version + 1) % self._config.target_period == 0:

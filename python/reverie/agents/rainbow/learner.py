@@ -15,7 +15,7 @@ from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, priorities_of
-from reverie.agents.optimizers import adam, descend
+from reverie.agents.optimizers import adam, descend_clipped
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.loss import HeadLoss, categorical_loss, quantile_loss, scalar_loss
 from reverie.agents.rainbow.networks import RainbowNetwork, make_network
@@ -50,13 +50,13 @@ class Learner(NetworkLearner):
     def _update(self, data: dict[str, Tensor], weights: Tensor | None) -> tuple[Tensor, dict[str, float | Tensor]]:
         config = self._config
         found = self._loss(data, weights)
-        descend(self._online, self._optimizers["online"], found.loss, config.max_grad_norm)
+        norm = descend_clipped(self._online, self._optimizers["online"], found.loss, config.max_grad_norm)
         if config.spectral_norm:
             follow_weights(self._online.module)
         if config.target_rate > 0:
             follow(self._target, self._online, config.target_rate)
         priorities = priorities_of(found.errors, eps=config.priority_eps, clip=config.priority_clip)
-        return priorities, {"loss": found.loss.detach()}
+        return priorities, {"loss": found.loss.detach(), "gradient_norm": norm}
 
     def _loss(self, data: dict[str, Tensor], weights: Tensor | None) -> HeadLoss:
         config, s_tm1, s_t = self._config, data["obs"], data["next_obs"]
