@@ -7,10 +7,10 @@ pytest.importorskip("torch")
 
 import reverie
 from reverie.agents.apex_dqn import agent as apex_dqn
-from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import describe
+from reverie.agents.epsilon_ladder import epsilon_ladder
 
 
 class Shelf:
@@ -78,7 +78,7 @@ def test_epsilon_of_a_single_environment_decays(setting):
     policy = GreedyPolicy(describe("CartPole-v1"), config)
     departed = np.array([(row["action"] != policy(row["obs"]))[0] for row in replay.writers[0].log])
     early, late = departed[:500], departed[2_500:]
-    assert early.mean() > epsilon_alone(500, config) / 2 * 0.5
+    assert early.mean() > config.epsilon_alone(500) / 2 * 0.5
     assert late.mean() < 0.05
 
 

@@ -7,7 +7,8 @@ pytest.importorskip("torch")
 
 from reverie.agents import presets
 from reverie.agents.apex_dqn import agent as apex_dqn
-from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
+from reverie.agents.apex_dqn.config import ApexDqnConfig
+from reverie.agents.epsilon_ladder import epsilon_ladder
 
 PRESETS = sorted(apex_dqn.presets.glob("*.toml"))
 
@@ -26,7 +27,7 @@ def test_the_ladder_runs_from_0_4_to_0_4_to_the_eighth_in_equal_ratios():
 
 def test_a_single_environment_decays_along_the_ladder_and_stays_at_its_end(config):
     config = dataclasses.replace(config, epsilon_base=0.4)
-    walk = [epsilon_alone(step, config) for step in (0, 5_000, 10_000, 50_000)]
+    walk = [config.epsilon_alone(step) for step in (0, 5_000, 10_000, 50_000)]
     assert walk == pytest.approx([0.4, 0.4**4.5, 0.4**8, 0.4**8])
 
 

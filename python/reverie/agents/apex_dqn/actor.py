@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from reverie.agents.acting import Choice, ReplayActor
-from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
+from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.networks import GreedyPolicy
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration
@@ -40,10 +40,7 @@ class Actor(ReplayActor):
             priority="max" if config.first_priority == "max" else 1.0,
         )
         n = config.envs_per_actor
-        total = config.num_actors * n
-        first = role["index"] * n
-        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
-        self._alone = total == 1
+        self.epsilons = config.rungs_of(role["index"])
         self._config = config
         self._exploration = EpsilonGreedyExploration(n, spec.num_actions or 0, config.random_hold)
         self._rows = np.arange(n)
@@ -51,7 +48,8 @@ class Actor(ReplayActor):
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         q = self._policy.q_values(obs)
-        epsilons = epsilon_alone(self.env_steps, self._config) if self._alone else self.epsilons
+        config = self._config
+        epsilons = self.epsilons if config.has_several_envs else config.epsilon_alone(self.env_steps)
         actions = self._exploration.choose(self._rng, q.argmax(axis=1), epsilons, self._begins)
         env_actions = self._policy.enumeration.to_env(actions)
         if not self._sends_errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone
+from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.discrete import QPolicy
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
@@ -67,5 +67,5 @@ class GreedyPolicy(QPolicy):
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig) -> None:
         network = make_network(spec, config, seed=0, trainable=False)
-        epsilon = epsilon_alone(config.single_env_decay_steps, config)
+        epsilon = config.last_epsilon
         super().__init__(network, config.precision, epsilon=epsilon, spec=spec)

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
-from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration
 from reverie.agents.environments import EnvSpec
@@ -130,10 +129,8 @@ class Actor(EnvActor):
     ) -> None:
         self._policy = GreedyPolicy(spec, config)
         super().__init__(spec, config, weights, **role)
-        n, total = config.envs_per_actor, config.num_actors * config.envs_per_actor
-        first = role["index"] * n
-        self.epsilons = epsilon_ladder(total, config.epsilon_base, config.epsilon_alpha)[first : first + n]
-        self._alone = total == 1
+        n = config.envs_per_actor
+        self.epsilons = config.rungs_of(role["index"])
         self._config = config
         self._exploration = EpsilonGreedyExploration(n, spec.num_actions or 0, config.random_hold)
         self._sequences = [Sequences(client, config.table_of(role["index"]), config) for _ in range(n)]
@@ -151,7 +148,7 @@ class Actor(EnvActor):
                 self._take_weights()
             self._acts += 1
             q, memory = self._policy.q_and_memory(obs, state)
-            epsilons = epsilon_alone(self.env_steps, config) if self._alone else self.epsilons
+            epsilons = self.epsilons if config.has_several_envs else config.epsilon_alone(self.env_steps)
             actions = self._exploration.choose(self._rng, q.argmax(axis=1), epsilons, self._begins)
         with self._watch("env step"):
             stepped = self._step(self._policy.enumeration.to_env(actions))

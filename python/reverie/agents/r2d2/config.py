@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from reverie import selectors
 from reverie.agents import checks, replay
-from reverie.agents.apex_dqn.config import idle_decay, scheduled_epsilon
 from reverie.agents.core import TableNeeds
-from reverie.agents.discrete import HoldSettings
 from reverie.agents.environments import EnvSpec
+from reverie.agents.epsilon_ladder import LadderSettings
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.lstm import num_lstm_parameters
@@ -21,7 +20,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
+class R2d2Config(replay.PrioritizedSettings, LadderSettings, RateSettings):
     """Names follow the paper where it has one. Items are sequences: counts of items count sequences, not steps."""
 
     hidden: tuple[int, ...]
@@ -44,33 +43,18 @@ class R2d2Config(replay.PrioritizedSettings, HoldSettings, RateSettings):
     """Share of the largest TD error of a sequence in its priority; the rest is that of the mean (section 2.3)."""
     rescale_epsilon: float = 1e-3
     """Epsilon of the value rescaling `h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x` (section 2.3)."""
-    epsilon_base: float = 0.4
-    """Epsilon of the first of all N environments; environment i has `base ** (1 + alpha * i / (N - 1))`, the ladder."""
-    epsilon_alpha: float = 7.0
-    """alpha of the ladder: how much less each next environment explores."""
-    single_env_decay_steps: int = 10_000
-    """With a single environment, epsilon goes down the ladder over this number of steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least_one(self, "lstm_units", "sequence_length", "sequence_period", "target_period")
-        checks.at_least_one(self, "single_env_decay_steps")
         checks.not_negative(self, "burn_in", "rescale_epsilon")
         checks.above_zero(self, "optimizer_epsilon", "max_grad_norm")
-        checks.within_unit(self, "priority_eta", "epsilon_base")
+        checks.within_unit(self, "priority_eta")
         checks.widths(self, "hidden")
         for name in ("sequence_period", "n_step"):
             value, longest = getattr(self, name), self.sequence_length
             if value > longest:
                 raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
-
-    def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also epsilon of a single environment; several have a rung of the ladder each."""
-        return {**super().scheduled(env_steps, updates), **scheduled_epsilon(env_steps, self)}
-
-    def without_effect(self) -> dict[str, str]:
-        """Also the schedule of a single environment, if there are several."""
-        return {**super().without_effect(), **idle_decay(self)}
 
     @property
     def rows(self) -> int:

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.apex_dqn.config import epsilon_alone
 from reverie.agents.apex_dqn.networks import DuelingHead
 from reverie.agents.discrete import QPolicy, epsilon_greedy, on_device
 from reverie.agents.environments import EnvSpec
@@ -85,7 +84,7 @@ class GreedyPolicy(QPolicy):
 
     def __init__(self, spec: EnvSpec, config: R2d2Config) -> None:
         network = make_network(spec, config, seed=0, trainable=False)
-        super().__init__(network, epsilon=epsilon_alone(config.single_env_decay_steps, config), spec=spec)
+        super().__init__(network, epsilon=config.last_epsilon, spec=spec)
         self._rescale_epsilon = config.rescale_epsilon
         self._split = [config.lstm_units, config.lstm_units, network.module.num_actions]
 
