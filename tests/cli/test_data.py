@@ -193,3 +193,62 @@ def test_a_terminal_shows_rows_bytes_and_the_rate_while_an_import_runs(server, e
     assert "10 of 10 rows, 300 B, " in bar
     assert "B/s" in bar
     assert written(terminal=False) == ""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    short = {"learning_starts": 30, "max_env_steps": 60, "evaluate_every": 60, "confirmation_episodes": 1}
+    reverie.train("dqn", "CartPole-v1", folder=folder, **short)
+    return folder
+
+
+def test_record_writes_the_episodes_of_a_run_from_which_an_agent_trains(trained, tmp_path):
+    path = tmp_path / "cartpole.parquet"
+    found = last(run("record", trained, path, "--steps", 50, "--random-actions", 1, "--json"))
+    assert (found["path"], found["format"], found["agent"], found["env_id"]) == (
+        str(path),
+        "parquet",
+        "dqn",
+        "CartPole-v1",
+    )
+    assert found["rows"] == found["steps"] + found["episodes"] == last(run("show", path, "--json"))["rows"]
+    assert (found["steps"] >= 50, found["file_bytes"]) == (True, path.stat().st_size)
+    assert found["mean_return"] == sum(found["lengths"]) / found["episodes"] == np.mean(found["returns"])
+    result = run("record", trained, tmp_path / "noisy-v0", "--episodes", 2, "--format", "lerobot", "--option", "fps=5")
+    assert result.exit_code == 0, result.output
+    assert "in 2 episodes of dqn on CartPole-v1 to" in result.stdout
+    learnt = reverie.train("cql", "CartPole-v1", dataset=str(path), max_env_steps=60, learning_starts=30)
+    assert learnt.learner["updates"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["new.parquet"], 2, "say how much to play: --steps N, or --episodes N"),
+        (["new.parquet", "--steps", 5, "--episodes", 1], 2, "say how much to play: --steps N, or --episodes N"),
+        (["here.parquet", "--steps", 5], 2, "here.parquet: exists already; name another file or folder"),
+        (["new.parquet", "--steps", 5, "--option", "compression=lzma"], 2, "compression must be one of 'zstd'"),
+        (["new.parquet", "--steps", 5, "--option", "fps=3"], 2, "--option fps: parquet has the options compression"),
+        (["new", "--steps", 5, "--format", "lerobot"], 2, "lerobot needs the frames in a second: --option fps=10"),
+    ],
+)
+def test_a_recording_that_cannot_be_made_is_refused_in_one_line(trained, tmp_path, monkeypatch, arguments, code, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.parquet").write_text("mine")
+    result = run("record", trained, *arguments)
+    assert (result.exit_code, words in result.output) == (code, True), result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["here.parquet"]
+
+
+def test_an_environment_that_raises_ends_a_recording_with_code_3_and_no_file(trained, tmp_path, monkeypatch):
+    import gymnasium.envs.classic_control.cartpole as cartpole
+
+    def broken(env, action):
+        raise RuntimeError("the pole is gone")
+
+    monkeypatch.setattr(cartpole.CartPoleEnv, "step", broken)
+    result = run("record", trained, tmp_path / "new.parquet", "--episodes", 1)
+    assert (result.exit_code, "the pole is gone" in result.output) == (3, True), result.output
+    assert list(tmp_path.iterdir()) == []

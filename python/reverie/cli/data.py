@@ -20,6 +20,7 @@ import reverie
 from reverie import selectors
 from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, FolderCopy
 from reverie.cli import data_flags as flags
+from reverie.cli import data_record
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
 from reverie.cli.connecting import Ca, Cert, Key, ServerName, Token, connected, size
 from reverie.integrations.datasets import Report, Source, export_table, import_dataset, open_dataset
@@ -36,10 +37,13 @@ EPILOG = (
 
 app = typer.Typer(
     name="data",
-    help="Import and export data sets: Parquet, Minari and LeRobot.",
+    help="Record, import and export data sets: Parquet, Minari and LeRobot.",
     no_args_is_help=True,
     epilog=EPILOG,
 )
+
+
+app.command("record", epilog=data_record.EPILOG)(data_record.record)
 
 
 @app.command("import", epilog=EPILOG)

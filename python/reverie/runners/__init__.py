@@ -42,6 +42,7 @@ from reverie.runners.reports.events import (
     UpdatesCompiled,
     WeightsNotPublished,
 )
+from reverie.runners.reports.recorded_episodes import RecordedEpisodes, record_episodes
 
 __all__ = [
     "BestPolicy",
@@ -63,6 +64,7 @@ __all__ = [
     "PageOpened",
     "PolicyNotSaved",
     "Progress",
+    "RecordedEpisodes",
     "Result",
     "RoleAwaited",
     "RoleError",
@@ -78,5 +80,6 @@ __all__ = [
     "UpdatesCompiled",
     "WeightsNotPublished",
     "plan",
+    "record_episodes",
     "train",
 ]

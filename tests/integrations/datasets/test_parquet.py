@@ -106,6 +106,13 @@ def test_an_empty_table_and_a_file_that_is_there_are_refused(client, tmp_path):
     assert (tmp_path / "x.parquet").read_text() == "mine"
 
 
+def test_a_compression_that_parquet_does_not_have_is_refused_and_no_file_is_left(client, tmp_path):
+    client.insert_batch("from", {"x": np.arange(10)})
+    with pytest.raises(ValueError, match=r"compression must be one of 'zstd', .*, got 'lzma'"):
+        export_table(client, "from", tmp_path / "x.parquet", compression="lzma")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_items_that_leave_the_table_meanwhile_are_counted_and_the_others_written(client, tmp_path, monkeypatch):
     client.insert_batch("from", {"x": np.arange(10)})
     keys = client.query("from").key

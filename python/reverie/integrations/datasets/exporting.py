@@ -13,16 +13,17 @@ import numpy.typing as npt
 
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, Report
-from reverie.integrations.datasets.sources import Block, DatasetError
+from reverie.integrations.datasets.sources import Block, DatasetError, Layout
 from reverie.integrations.datasets.tables import TableReader
+from reverie.specs import TensorSpec
 
-__all__ = ["Format", "export_table"]
+__all__ = ["Format", "export_table", "open_writer"]
 
 #: The formats of data sets.
 Format = Literal["parquet", "minari", "lerobot"]
 
 
-class _EpisodeWriter(Protocol):
+class EpisodesWriter(Protocol):
     """A writer of a format whose unit is an episode."""
 
     def write_episode(self, columns: Sequence[npt.NDArray[Any]]) -> None: ...
@@ -80,7 +81,7 @@ def export_table(
         raise ValueError(f"max_episodes is for tables of episodes or sequences; the items of '{table}' have no steps")
     report = Report(str(path), format, table, as_)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _writer(format, path, reader, options) as writer:
+    with open_writer(format, path, reader.like, reader.specs, reader.layout, options) as writer:
         for block in _within(reader, budget, report):
             if format == "parquet":
                 writer.write(block)
@@ -97,13 +98,19 @@ def export_table(
     return report
 
 
-def _writer(format: Format, path: Path, reader: TableReader, options: dict[str, Any]) -> AbstractContextManager[Any]:
-    """The writer of a format; each imports its packages only here."""
+def open_writer(
+    format: Format, path: Path, like: Any, specs: Sequence[TensorSpec], layout: Layout, options: dict[str, Any]
+) -> AbstractContextManager[Any]:
+    """The writer of a format, whose packages are imported only here.
+
+    With the layout "steps" it has `write_episode`, and `path` has its name only once it is closed without an error.
+    `like` is a nest of the form of a row, `specs` are those of its columns in flattening order.
+    """
     if format == "parquet":
         from reverie.integrations.datasets.parquet import ParquetWriter
 
-        return ParquetWriter(path, reader.like, reader.specs, reader.layout, **options)
-    if reader.layout == "items":
+        return ParquetWriter(path, like, specs, layout, **options)
+    if layout == "items":
         raise DatasetError(
             f"{format} holds episodes, and the items of this table are single rows; fill a table with episode_writer,"
             ' or export format="parquet"'
@@ -111,10 +118,10 @@ def _writer(format: Format, path: Path, reader: TableReader, options: dict[str, 
     if format == "minari":
         from reverie.integrations.datasets.minari import MinariWriter
 
-        return MinariWriter(path, reader.like, reader.specs, **options)
+        return MinariWriter(path, like, specs, **options)
     from reverie.integrations.datasets.lerobot_writer import LeRobotWriter
 
-    return LeRobotWriter(path, reader.like, reader.specs, **options)
+    return LeRobotWriter(path, like, specs, **options)
 
 
 def _within(reader: TableReader, budget: Budget, report: Report) -> Iterator[Block]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import numpy as np
+import numpy.typing as npt
 
 try:
     import pyarrow as pa
@@ -34,6 +35,7 @@ VERSION = 1
 BLOCK_BYTES, ROW_GROUP_BYTES = 4 << 20, 32 << 20
 #: Bytes of a column that are read at a time; without it, a column is read for a whole row group.
 READ_BYTES = 1 << 20
+COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
 @contextmanager
@@ -213,7 +215,7 @@ class ParquetWriter:
         compression: "zstd", "snappy", "lz4", "gzip" or "none".
 
     Raises:
-        FileExistsError.
+        FileExistsError; ValueError for another compression.
     """
 
     def __init__(
@@ -221,6 +223,8 @@ class ParquetWriter:
     ) -> None:
         if path.exists():
             raise FileExistsError(17, "exists already; name another file", str(path))
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, got {compression!r}")
         _, structure = _native.flatten(like)
         self._path, self._partial = path, path.with_name(f"{path.name}.partial")
         self._fields = [arrow_columns.field_of(*of) for of in zip(structure.paths, specs, strict=True)]
@@ -248,6 +252,10 @@ class ParquetWriter:
         self._waiting_bytes += batch.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
+
+    def write_episode(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Appends the rows of one episode, columns `[T, ...]`, as `write` does."""
+        self.write(Block(list(columns), np.full(len(columns[0]), self._episodes, np.int64), None))
 
     def _flush(self) -> None:
         if self._waiting:

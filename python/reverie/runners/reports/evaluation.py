@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,22 @@ class Evaluation:
     successes: tuple[bool, ...] | None = None
     """Whether each episode succeeded: `is_success` or `success` in the info of its last step. None if one lacks it."""
 
+    @staticmethod
+    def joined(parts: Sequence[Evaluation]) -> Evaluation:
+        """The episodes of several, in their order; whether they succeeded, if all parts have it."""
+        successes = [one.successes for one in parts if one.successes is not None]
+        return Evaluation(
+            tuple(seed for one in parts for seed in one.seeds),
+            tuple(total for one in parts for total in one.returns),
+            tuple(length for one in parts for length in one.lengths),
+            tuple(success for one in successes for success in one) if len(successes) == len(parts) else None,
+        )
+
+    def head(self, count: int) -> Evaluation:
+        """The first episodes of it."""
+        successes = None if self.successes is None else self.successes[:count]
+        return Evaluation(self.seeds[:count], self.returns[:count], self.lengths[:count], successes)
+
     @property
     def mean_return(self) -> float:
         """The mean over the episodes."""
@@ -73,6 +89,18 @@ def _success(info: Mapping[str, Any]) -> bool | None:
     return bool(np.all(found)) if known else None
 
 
+class StepRecorder(Protocol):
+    """Receives the steps of the episodes of an evaluation, as environments return them: arrays may change later."""
+
+    def begin(self, episode: int, obs: NDArray[Any]) -> None:
+        """An episode, by its place among the seeds that are played together, begins with this observation."""
+
+    def step(
+        self, episode: int, action: NDArray[Any], reward: float, terminated: bool, truncated: bool, obs: NDArray[Any]
+    ) -> None:
+        """A step of it, and the observation after it."""
+
+
 class Evaluator:
     """Runs evaluations in environments that it makes once. Not thread-safe."""
 
@@ -98,12 +126,14 @@ class Evaluator:
         policy: Callable[[NDArray[Any]], NDArray[Any]],
         seeds: Sequence[int],
         meanwhile: Callable[[], object] = lambda: None,
+        *,
+        recorder: StepRecorder | None = None,
     ) -> Evaluation:
         """Play one episode per seed, as many at a time in lockstep as there are environments.
 
         `policy` gets the observations of running episodes, `[n, ...]`. A policy with a state
         (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called before every step; it
-        may raise, which ends the evaluation.
+        may raise, which ends the evaluation. `recorder` receives the steps.
 
         Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
         and step (0: its reset); all environments are made again then. It is a `MisshapenStepError` where nothing can be
@@ -114,7 +144,7 @@ class Evaluator:
             raise ValueError("seeds is empty: give one for each episode")
         played: list[_Episode] = []
         for first in range(0, len(seeds), together):
-            played += self._play(policy, seeds[first : first + together], meanwhile)
+            played += self._play(policy, seeds[first : first + together], meanwhile, recorder)
         successes = [one.success for one in played if one.success is not None]
         return Evaluation(
             seeds,
@@ -124,7 +154,11 @@ class Evaluator:
         )
 
     def _play(
-        self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int], meanwhile: Callable[[], object]
+        self,
+        policy: Callable[[NDArray[Any]], NDArray[Any]],
+        seeds: Sequence[int],
+        meanwhile: Callable[[], object],
+        recorder: StepRecorder | None,
     ) -> list[_Episode]:
         """Episodes that are played together, one in each environment."""
         observations = []
@@ -136,6 +170,9 @@ class Evaluator:
             except Exception as error:
                 require_shapes(self._env_id, env, seed=seed, step=0, error=error)
                 raise self._crashed(seed, 0, error) from error
+        if recorder is not None:
+            for i, obs in enumerate(observations):
+                recorder.begin(i, obs)
         returns = [0.0] * len(seeds)
         ended: dict[int, _Episode] = {}
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
@@ -158,6 +195,8 @@ class Evaluator:
                     require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
                     raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)
+                if recorder is not None:
+                    recorder.step(i, action, float(reward), bool(terminated), bool(truncated), observations[i])
                 if terminated or truncated:
                     ended[i] = _Episode(returns[i], steps, _success(info))
                 else:
