@@ -108,6 +108,18 @@ and double Q-learning, except for what the row names. `munchausen` has the quant
 {seeds} seeds. "Mean of the curve" is the greedy return averaged over ten points, one every 25,000 steps. An interrupted
 run has its own line, with the part of the curve recorded so far.
 """
+OFFLINE_HEAD = """\
+
+## From data sets
+
+Agents that learn from a data set, with their presets except for what the row names; only evaluations play the
+environment. A policy of SAC (Pendulum-v1, after 8,000 steps) or DQN (CartPole-v1, at its target) was trained with seed
+0 and recorded for 10,000 steps as it explores (`reverie data record`, whose commands are in the files of a row). Of
+"pendulum-noisy" 30% of the actions are uniform ones, of "cartpole-narrow" 5%, and of "pendulum-narrow" none, so that
+the narrow sets hardly have other actions than the policy's. "Its mean return" is that of the data set's episodes. With
+`advantage_scale=0`, IQL imitates the data; with `conservative_weight=0`, CQL is SAC or DQN without playing. "Score" and
+the brackets are those of the first table.
+"""
 CONTROL_HEAD = """\
 
 ## Walkers of MuJoCo

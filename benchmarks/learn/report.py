@@ -23,6 +23,8 @@ from .rows import (
     DEFAULTS,
     DISCRETE,
     FIRST_STEPS,
+    OFFLINE,
+    OFFLINE_SETTINGS,
     PARTS,
     PARTS_SEEDS,
     PARTS_STEPS,
@@ -86,6 +88,8 @@ def texts(
     if any(results[name] or so_far[name] for name, row in ROWS.items() if row.group == CONTROL):
         text += prose.CONTROL_HEAD.format(seeds=CONTROL_SEEDS, first=readmes.thousands(FIRST_STEPS[-1]))
         text += "\n" + control_table(results, so_far, link) + "\n" + links[CONTROL]
+    if any(results[name] for name, row in ROWS.items() if row.group == OFFLINE):
+        text += prose.OFFLINE_HEAD + "\n" + offline_table(results, link) + "\n"
     text += prose.ORIGINS
     found = {page: text, **({} if agents is None else readmes.texts(results, agents))}
     if replay_page is not None:
@@ -236,6 +240,25 @@ def control_table(results: Results, so_far: Results, link: Link = unlinked) -> s
                 out.append(" | ".join([start, seeds, steps, _to_first_steps(row, [run]), *others]) + " | |")
             if not runs and not so_far[name]:
                 out.append(f"{start} | not run yet | {readmes.thousands(row.by)} | | | | |")
+    return "\n".join(out)
+
+
+def offline_table(results: Results, link: Link = unlinked) -> str:
+    """One line for each row that was run from a data set."""
+    out = [
+        "| environment | agent | data | its mean return | updates | target | score | seeds at the target |"
+        f" {SOURCES} |",
+        "|---" * 9 + "|",
+    ]
+    for name, row in ROWS.items():
+        runs = results[name]
+        if row.group == OFFLINE and runs:
+            own = [setting for setting in row.settings if setting not in OFFLINE_SETTINGS]
+            learner = ", ".join([row.agent, *(f"`{setting}`" for setting in own)])
+            data, reached = runs[0]["data"], sum(map(scores.reached, runs))
+            start = f"| {row.env_id} | {link(learner, name)} | {data['name']} | {data['mean_return']:.1f}"
+            score = f"{scores.score(scores.of_last_weights(runs))} | {reached} of {len(runs)}"
+            out.append(f"{start} | {row.by - data['steps']:,} | {row.reach:g} | {score} | {_sources(runs)} |")
     return "\n".join(out)
 
 

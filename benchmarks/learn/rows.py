@@ -8,7 +8,7 @@ from typing import Any
 from reverie.agents import BUILT_IN, find
 
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
-PARTS, CONTROL = "parts", "control"
+PARTS, CONTROL, OFFLINE = "parts", "control", "offline"
 SEEDS = (100, 101, 102, 103, 104)
 """Of rows that stop at a target: none of them chose a setting. Presets were chosen with seeds below 100."""
 LONG_SEEDS = (0, 1, 2, 3, 4)
@@ -45,6 +45,8 @@ class Row:
     """Environment steps between the points at which curves of equal length are compared."""
     num_seeds: int = 5
     """With how many seeds it is run."""
+    data: str = ""
+    """Which of `recordings.RECORDINGS` it learns from; empty: from playing the environment."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -78,9 +80,10 @@ class Row:
         """The environment, and the settings that are not the preset's, for tables."""
         return self.task + "".join(f", `{setting}`" for setting in self.settings)
 
-    def arguments(self, seed: int, folder: str) -> list[str]:
-        """Of the `reverie` command."""
-        settings = (*self.settings, f"target_return={self.reach}", f"max_env_steps={self.by}")
+    def arguments(self, seed: int, folder: str, dataset: str = "DATASET") -> list[str]:
+        """Of the `reverie` command; `dataset` is the path of `data`."""
+        data = (f"dataset={dataset}",) if self.data else ()
+        settings = (*self.settings, *data, f"target_return={self.reach}", f"max_env_steps={self.by}")
         return [
             *("train", self.agent, "--env", self.env_id, "--seed", str(seed), "--out", folder),
             *(("--config", self.config) if self.config else ()),
@@ -98,6 +101,7 @@ def _targets() -> list[Row]:
     remembered = [("r2d2", 150_000), ("ppo", 150_000), ("impala", 300_000)]
     bit_flips = "reverie.agents.goal_tasks:ReverieBitFlips-v0"
     # Flipping a bit again undoes it, and with items of several steps it took longer (docs/guides/goals.md).
+    rare = ("evaluate_every=25_000",)  # an evaluation is 10 episodes of up to 1,600 steps
     flips = ("n_step=1", "random_hold=1.0", "evaluate_every=1_000")
     return [
         *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),
@@ -118,7 +122,7 @@ def _targets() -> list[Row]:
         Row("pendulum-no-velocities-ppo", "ppo", "Pendulum-v1", -220.0, 150_000, config=NO_VELOCITIES),
         # Below Gymnasium's threshold of 300: others' SAC has 297.7.
         *(
-            Row(f"bipedalwalker-{agent}", agent, "BipedalWalker-v3", 290.0, 500_000, num_seeds=3)
+            Row(f"bipedalwalker-{agent}", agent, "BipedalWalker-v3", 290.0, 500_000, rare, num_seeds=3)
             for agent in ("sac", "td3")
         ),
         Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
@@ -194,7 +198,7 @@ DEFAULT_SEEDS = 3
 """Of each agent on each task without a preset."""
 DISCRETE = {"Acrobot-v1": (-100.0, 100_000), "MountainCar-v0": (-110.0, 200_000), "LunarLander-v3": (200.0, 200_000)}
 """What Gymnasium's thresholds ask for, and in how many steps."""
-CONTINUOUS = {"MountainCarContinuous-v0": (90.0, 50_000), "LunarLanderContinuous-v3": (200.0, 100_000)}
+CONTINUOUS = {"MountainCarContinuous-v0": (90.0, 50_000), "LunarLanderContinuous-v3": (200.0, 200_000)}
 WITHOUT_PRESET = {
     "dqn": DISCRETE,
     "apex-dqn": DISCRETE,
@@ -334,7 +338,42 @@ def _control() -> list[Row]:
     ]
 
 
-_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts(), *_control())
+OFFLINE_SETTINGS = ("learning_starts=10_000", "capacity=10_500")
+"""The data sets have 10,000 steps and the rest of an episode: a run reads all of them before it learns."""
+OFFLINE_UPDATES = {"iql": 10_000, "cql-sac": 5_000, "cql": 4_000}
+
+
+def _offline() -> list[Row]:
+    """Agents that learn from data sets, next to what they would do without what the paper adds."""
+    kinds = (
+        ("pendulum-noisy-iql", "iql", ()),
+        ("pendulum-noisy-imitation", "iql", ("advantage_scale=0",)),
+        ("pendulum-noisy-cql-sac", "cql-sac", ()),
+        ("pendulum-narrow-iql", "iql", ()),
+        ("pendulum-narrow-cql-sac", "cql-sac", ()),
+        ("pendulum-narrow-sac", "cql-sac", ("conservative_weight=0",)),
+        ("cartpole-narrow-cql", "cql", ()),
+        ("cartpole-narrow-dqn", "cql", ("conservative_weight=0",)),
+    )
+    tasks = {"pendulum": ("Pendulum-v1", -170.0), "cartpole": ("CartPole-v1", 475.0)}
+    return [
+        Row(
+            f"{OFFLINE}-{name}",
+            agent,
+            tasks[task][0],
+            tasks[task][1],
+            10_000 + OFFLINE_UPDATES[agent],
+            (*settings, *OFFLINE_SETTINGS),
+            group=OFFLINE,
+            until_max_steps=True,
+            data=f"{task}-{kind}",
+        )
+        for name, agent, settings in kinds
+        for task, kind, _ in [name.split("-", 2)]
+    ]
+
+
+_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts(), *_control(), *_offline())
 ROWS = {row.name: row for row in _ALL if row.agent in BUILT_IN}
 DEFAULT = tuple(
     name

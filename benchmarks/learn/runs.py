@@ -21,6 +21,7 @@ from reverie.runners.reports import logs
 
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
+from .recordings import RecordingError, recorded
 from .rows import Row
 from .scores import EPISODES
 
@@ -45,7 +46,10 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
         return _of_another_library(row, seed, folder, seconds)
     begun, trained = time.monotonic(), folder / TRAINED
     if not trained.exists():
-        found = _train(row, seed, folder, seconds)
+        try:
+            found = _train(row, seed, folder, seconds)
+        except RecordingError as error:
+            raise RunError(f"{row.name}, seed {seed}: {error}") from error
         if found is None:
             return None
         written = trained.with_suffix(".part")
@@ -59,7 +63,8 @@ def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, A
 
 
 def _train(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
-    arguments = row.arguments(seed, str(folder))
+    data = recorded(row.data, folder.parents[1] / "data-sets") if row.data else None
+    arguments = row.arguments(seed, str(folder), *([] if data is None else [data["path"]]))
     if folder.exists():
         try:
             checkpoints.find(folder)
@@ -87,7 +92,8 @@ def _train(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found = result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
-    return {**found, "command": _command(row, seed)}
+    about = {} if data is None else {"data": {name: value for name, value in data.items() if name != "path"}}
+    return {**found, "command": _command(row, seed), **about}
 
 
 def _command(row: Row, seed: int) -> str:
