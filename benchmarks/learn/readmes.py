@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reverie.agents import BUILT_IN
 
-from .rows import ROWS, TARGETS, Row
+from .rows import OFFLINE, ROWS, TARGETS, Row
 from .scores import Results, Run, last_weights
 from .scores import reached as reaches
 
@@ -41,7 +41,7 @@ def agent_table(agent: str, results: Results) -> str:
         "|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
-        if row.group == TARGETS and row.agent == agent:
+        if row.group in (TARGETS, OFFLINE) and row.agent == agent:
             where = row.where + (" (defaults)" if row.takes_defaults else "")
             out.append(f"| {where} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
     return "\n".join(out)

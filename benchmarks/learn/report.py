@@ -24,7 +24,6 @@ from .rows import (
     DISCRETE,
     FIRST_STEPS,
     OFFLINE,
-    OFFLINE_SETTINGS,
     PARTS,
     PARTS_SEEDS,
     PARTS_STEPS,
@@ -253,10 +252,8 @@ def offline_table(results: Results, link: Link = unlinked) -> str:
     for name, row in ROWS.items():
         runs = results[name]
         if row.group == OFFLINE and runs:
-            own = [setting for setting in row.settings if setting not in OFFLINE_SETTINGS]
-            learner = ", ".join([row.agent, *(f"`{setting}`" for setting in own)])
             data, reached = runs[0]["data"], sum(map(scores.reached, runs))
-            start = f"| {row.env_id} | {link(learner, name)} | {data['name']} | {data['mean_return']:.1f}"
+            start = f"| {row.env_id} | {link(row.learner, name)} | {data['name']} | {data['mean_return']:.1f}"
             score = f"{scores.score(scores.of_last_weights(runs))} | {reached} of {len(runs)}"
             out.append(f"{start} | {row.by - data['steps']:,} | {row.reach:g} | {score} | {_sources(runs)} |")
     return "\n".join(out)

@@ -54,11 +54,16 @@ class Row:
         return (LONG_SEEDS if self.group in (REPLAY, PARTS, CONTROL) else SEEDS)[: self.num_seeds]
 
     @property
+    def varied(self) -> tuple[str, ...]:
+        """The settings that are not the same in all rows from data sets, for tables."""
+        return tuple(one for one in self.settings if one not in OFFLINE_SETTINGS)
+
+    @property
     def learner(self) -> str:
         """Whose agent it is, its preset by name, and the settings that are not the preset's, for tables."""
         agent = self.agent if self.library == "reverie" else f"{self.library}: {self.agent}"
         preset = (f"--config {self.config}",) if self.config not in ("", NO_VELOCITIES) else ()
-        return ", ".join([agent, *(f"`{one}`" for one in (*preset, *self.settings))])
+        return ", ".join([agent, *(f"`{one}`" for one in (*preset, *self.varied))])
 
     @property
     def points(self) -> list[int]:
@@ -77,8 +82,9 @@ class Row:
 
     @property
     def where(self) -> str:
-        """The environment, and the settings that are not the preset's, for tables."""
-        return self.task + "".join(f", `{setting}`" for setting in self.settings)
+        """The environment, what is learnt from if not from playing, and the settings that are not the preset's."""
+        data = f" from {self.data}" if self.data else ""
+        return self.task + data + "".join(f", `{setting}`" for setting in self.varied)
 
     def arguments(self, seed: int, folder: str, dataset: str = "DATASET") -> list[str]:
         """Of the `reverie` command; `dataset` is the path of `data`."""
