@@ -50,20 +50,22 @@ RECORDINGS = {
 def recorded(name: str, folder: Path) -> dict[str, Any]:
     """The data set, made in `folder` where it is missing: its path, and what is kept of it with the result of a run.
 
-    Blocks. Raises `RecordingError`.
+    Blocks. Raises `RecordingError`. One process at a time may make it.
     """
-    path, about = folder / f"{name}.parquet", folder / f"{name}.json"
-    if not about.exists():
+    path, about, recording = folder / f"{name}.parquet", folder / f"{name}.json", RECORDINGS[name]
+    words = [shlex.join(["reverie", *one]) for one in recording.commands("RUN", f"{name}.parquet")]
+    known = json.loads(about.read_text()) if about.exists() else None
+    if known is None or known["commands"] != words:
         folder.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        recording = RECORDINGS[name]
         train, record = recording.commands(str(folder / name), str(path))
         _reverie([*train, "--overwrite"], (0, 1))
         found = json.loads(_reverie(record, (0,)).splitlines()[-1])
-        words = [shlex.join(["reverie", *one]) for one in recording.commands("RUN", f"{name}.parquet")]
-        kept = {"name": name, "commands": words, **{key: found[key] for key in ("steps", "episodes", "mean_return")}}
-        about.write_text(json.dumps(kept))
-    return {"path": str(path), **json.loads(about.read_text())}
+        known = {"name": name, "commands": words, **{key: found[key] for key in ("steps", "episodes", "mean_return")}}
+        draft = about.with_suffix(".part")
+        draft.write_text(json.dumps(known))
+        draft.replace(about)
+    return {"path": str(path), **known}
 
 
 def _reverie(arguments: list[str], codes: tuple[int, ...]) -> str:

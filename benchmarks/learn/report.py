@@ -24,6 +24,7 @@ from .rows import (
     DISCRETE,
     FIRST_STEPS,
     OFFLINE,
+    OFFLINE_STEPS,
     PARTS,
     PARTS_SEEDS,
     PARTS_STEPS,
@@ -255,7 +256,7 @@ def offline_table(results: Results, link: Link = unlinked) -> str:
             data, reached = runs[0]["data"], sum(map(scores.reached, runs))
             start = f"| {row.env_id} | {link(row.learner, name)} | {data['name']} | {data['mean_return']:.1f}"
             score = f"{scores.score(scores.of_last_weights(runs))} | {reached} of {len(runs)}"
-            out.append(f"{start} | {row.by - data['steps']:,} | {row.reach:g} | {score} | {_sources(runs)} |")
+            out.append(f"{start} | {row.by - OFFLINE_STEPS:,} | {row.reach:g} | {score} | {_sources(runs)} |")
     return "\n".join(out)
 
 

@@ -344,8 +344,10 @@ def _control() -> list[Row]:
     ]
 
 
-OFFLINE_SETTINGS = ("learning_starts=10_000", "capacity=10_500")
-"""The data sets have 10,000 steps and the rest of an episode: a run reads all of them before it learns."""
+OFFLINE_STEPS = 10_000
+"""Rows that a run reads before its first update; from then on there is one for each row."""
+OFFLINE_SETTINGS = (f"learning_starts={OFFLINE_STEPS:_}", "capacity=10_500")
+"""The data sets have so many steps and the rest of an episode, and a last observation of each episode."""
 OFFLINE_UPDATES = {"iql": 10_000, "cql-sac": 5_000, "cql": 4_000}
 
 
@@ -368,7 +370,7 @@ def _offline() -> list[Row]:
             agent,
             tasks[task][0],
             tasks[task][1],
-            10_000 + OFFLINE_UPDATES[agent],
+            OFFLINE_STEPS + OFFLINE_UPDATES[agent],
             (*settings, *OFFLINE_SETTINGS),
             group=OFFLINE,
             until_max_steps=True,

@@ -1,5 +1,6 @@
 import io
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -252,3 +253,22 @@ def test_an_environment_that_raises_ends_a_recording_with_code_3_and_no_file(tra
     result = run("record", trained, tmp_path / "new.parquet", "--episodes", 1)
     assert (result.exit_code, "the pole is gone" in result.output) == (3, True), result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("format", ["parquet", "lerobot"])
+def test_a_signal_ends_a_recording_with_130_and_nothing_is_left(trained, tmp_path, monkeypatch, number, format):
+    from reverie import runners
+
+    whole = runners.record_episodes
+
+    def interrupted(*args, progress, **options):
+        return whole(*args, progress=lambda *_: signal.raise_signal(number), **options)
+
+    monkeypatch.setattr(runners, "record_episodes", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    options = ["--option", "fps=5"] if format == "lerobot" else []
+    result = run("record", trained, tmp_path / "new", "--episodes", 3, "--format", format, *options)
+    assert (result.exit_code, "interrupted; nothing was written" in result.output) == (130, True), result.output
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before

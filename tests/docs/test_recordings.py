@@ -32,7 +32,9 @@ def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.long
-def test_a_row_learns_from_a_policy_that_was_recorded_once(learn: Any, tmp_path: Path) -> None:
+def test_a_row_learns_from_a_policy_that_was_recorded_once(
+    learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = ("learning_starts=200", "capacity=1000", "evaluate_every=1000", "confirmation_episodes=1")
     row = dataclasses.replace(learn.rows.ROWS["offline-cartpole-narrow-cql"], by=220, settings=settings)
     first, second = (learn.runs.run(row, seed, tmp_path / row.name / f"seed-{seed}", None) for seed in (1, 2))
@@ -51,6 +53,9 @@ def test_a_row_learns_from_a_policy_that_was_recorded_once(learn: Any, tmp_path:
     learn.recordings.recorded(NAME, path.parent)  # it was interrupted before it was whole
     assert path.stat().st_mtime_ns > made
     assert open_dataset(path).num_rows == rows, "the same policy and the same episodes"
+    changed = dataclasses.replace(learn.recordings.RECORDINGS[NAME], steps=100)
+    monkeypatch.setitem(learn.recordings.RECORDINGS, NAME, changed)
+    assert 100 <= learn.recordings.recorded(NAME, path.parent)["steps"] < 200, "another recording of the same name"
 
 
 def test_a_data_set_that_cannot_be_recorded_ends_the_row_with_the_reason(

@@ -91,7 +91,6 @@ class DatasetReader:
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
         self._action = _actions_of(spec, self._source)
-        self._is_packed = "obs" in self._source.columns  # nests as one array, as `record_episodes` writes them
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
         self._return = self._discounted = 0.0
@@ -153,7 +152,7 @@ class DatasetReader:
         return row
 
     def _observation(self, observation: Any) -> NDArray[Any]:
-        if self._spec.leaves and not self._is_packed:
+        if self._spec.leaves:
             return pack(self._spec.leaves, [np.asarray(part_of(observation, leaf)) for leaf in self._spec.leaves])
         return np.asarray(observation, self._spec.obs_dtype)
 
@@ -220,7 +219,7 @@ def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> 
         wanted: dict[str, tuple[int, ...]] = {"action": ()}
     else:
         wanted = {"action": (spec.action_size or len(spec.action_sizes),)}
-    if not spec.leaves or "obs" in columns:
+    if not spec.leaves:
         wanted["obs"] = spec.obs_shape
     for name, shape in wanted.items():
         if name in columns and columns[name] != shape:

@@ -191,6 +191,29 @@ def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
     return np.concatenate(rows, axis=-1)
 
 
+def unpack(leaves: Sequence[Leaf], rows: Array) -> dict[str, Any] | Array:
+    """What `pack` was given, of rows `[..., *row]`: the array of a single leaf, else a nest of dicts of them."""
+    flat = rows.reshape(*rows.shape[: rows.ndim - len(row_form(leaves)[0])], -1)
+    if len(leaves) == 1 and not leaves[0].path:
+        return _restored(leaves[0], flat)
+    sizes = [leaf.num_bytes if is_mixed(leaves) else leaf.count for leaf in leaves]
+    nest: dict[str, Any] = {}
+    for leaf, part in zip(leaves, np.split(flat, np.cumsum(sizes)[:-1], axis=-1), strict=True):
+        if is_mixed(leaves):
+            part = np.ascontiguousarray(part).view(leaf.dtype)
+        inner = nest
+        for key in leaf.path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[leaf.path[-1]] = _restored(leaf, part)
+    return nest
+
+
+def _restored(leaf: Leaf, flat: Array) -> Array:
+    """The part `[..., *shape]` of `[..., count]`; categories count from their starts again."""
+    counted = flat + np.array(leaf.starts, flat.dtype) if leaf.starts else flat
+    return counted.reshape((*flat.shape[:-1], *leaf.shape))
+
+
 def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     """The part as `[..., count]` of the leaf's dtype; categories count from 0."""
     flat = np.asarray(part).reshape(*lead, leaf.count)

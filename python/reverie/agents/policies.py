@@ -261,7 +261,7 @@ def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
     """Raise ValueError for a category that the environment's space does not have."""
     if leaf.kind != "category":
         return
-    sizes, starts = (np.array(one or 0).reshape(leaf.shape) for one in (leaf.sizes, leaf.starts))
+    sizes, starts = (np.reshape(one or (0,) * leaf.count, leaf.shape) for one in (leaf.sizes, leaf.starts))
     wrong = (part < starts) | (part >= starts + sizes)
     if wrong.any():
         place = tuple(int(axis) for axis in np.argwhere(wrong)[0])

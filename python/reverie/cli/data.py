@@ -20,7 +20,7 @@ import reverie
 from reverie import selectors
 from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, FolderCopy
 from reverie.cli import data_flags as flags
-from reverie.cli import data_record
+from reverie.cli import data_record, exits
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
 from reverie.cli.connecting import Ca, Cert, Key, ServerName, Token, connected, size
 from reverie.integrations.datasets import Report, Source, export_table, import_dataset, open_dataset
@@ -253,7 +253,8 @@ def _checkpoint_from(path: Path) -> Iterator[reverie.Client]:
 def _errors_reported() -> Iterator[None]:
     """A context that reports errors in one line each, with their exit codes."""
     try:
-        yield
+        with exits.sigterm_as_ctrl_c():
+            yield
     except KeyboardInterrupt:
         print("reverie: interrupted; what was inserted stays", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reverie.cli.common import LAST_LINE_JSON, flags_of
+from reverie.integrations.datasets.exporting import OPTIONS
 
 
 class Format(StrEnum):
@@ -110,11 +111,7 @@ def options_of(format: Format, given: list[str] | None) -> dict[str, Any]:
     Raises:
         ValueError: for one that the format does not have, or a missing one that it needs.
     """
-    known = {
-        Format.parquet: ("compression",),
-        Format.minari: ("environment", "data_format"),
-        Format.lerobot: ("fps", "task", "robot_type"),
-    }[format]
+    known = OPTIONS[format.value]
     options: dict[str, Any] = dict(pairs(given, "--option"))
     for name in options:
         if name not in known:

@@ -17,8 +17,8 @@ from reverie.cli.common import find_modules_here, refuse, require_agents
 from reverie.cli.connecting import size
 
 EPILOG = (
-    "Exit codes: 0 done; 2 the policy cannot be read, or PATH is there already; 3 the environment raised;"
-    " 130 interrupted. Only 0 leaves a file."
+    "Exit codes: 0 done; 2 invalid arguments, a policy that cannot be read, a PATH that is there already, or a disk"
+    " without room; 3 the environment raised; 130 interrupted, also by SIGTERM. Only 0 leaves a file."
 )
 
 
@@ -36,7 +36,7 @@ def record(
     ] = None,
     episodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Play N episodes.")] = None,
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the best actions (default: as an actor does at the end of training).")
+        bool, typer.Option("--greedy", help="Take the best actions (default: with the policy's exploration).")
     ] = False,
     random_actions: Annotated[
         float,
@@ -44,7 +44,11 @@ def record(
     ] = 0.0,
     seed: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Seed of the actions and of the first episode; the others follow it."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Seed of the actions and of the first episode; the next ones have N + 1, N + 2 and so on.",
+        ),
     ] = 50_000,
     format: flags.OutFormat = flags.Format.parquet,
     option: flags.Option = None,
@@ -56,7 +60,8 @@ def record(
 ) -> None:
     """Play a policy in the environment that it was trained in, and write the episodes as a data set.
 
-    Its columns are obs, action, reward, terminated and truncated. `iql`, `cql` and `cql-sac` train from it.
+    Its columns are obs, action, reward, terminated and truncated. `iql`, `cql` and `cql-sac` train from it. Exploration
+    is that of `policy(observation, greedy=False)` in Python.
     """
     require_agents()
     find_modules_here()
@@ -71,7 +76,11 @@ def record(
     except (ValueError, OSError, ImportError) as error:
         refuse(error)
     console = Console(stderr=True)
-    with exits.errors_reported("nothing was written"), Status("recording", console=console) as status:
+    with (
+        exits.sigterm_as_ctrl_c(),
+        exits.errors_reported("nothing was written"),
+        Status("recording", console=console) as status,
+    ):
         if not console.is_terminal:
             status.stop()
         try:
@@ -92,11 +101,12 @@ def record(
     written = sum(file.stat().st_size for file in [target, *target.rglob("*")] if file.is_file())
     played = found.episodes
     rate = played.success_rate
+    succeeded = "" if rate is None else f"; {rate:.0%} succeeded"
     print(
         f"{found.num_steps:,} steps in {played.num_episodes:,} episodes of {policy.agent.name} on"
         f" {policy.spec.env_id} to {target}, {size(written)}: mean return {played.mean_return:.1f}"
-        f" ({min(played.returns):.1f} to {max(played.returns):.1f}), {found.num_rows:,} rows,"
-        f" in {found.seconds:.1f} s",
+        f" ({min(played.returns):.1f} to {max(played.returns):.1f}{succeeded}), {found.num_rows:,} rows, seeds"
+        f" {played.seeds[0]} to {played.seeds[-1]}, in {found.seconds:.1f} s",
         file=sys.stderr if as_json else sys.stdout,
     )
     if as_json:
@@ -110,6 +120,7 @@ def record(
             "rows": found.num_rows,
             "episodes": played.num_episodes,
             "mean_return": played.mean_return,
+            "seeds": list(played.seeds),
             "returns": list(played.returns),
             "lengths": list(played.lengths),
             "success_rate": rate,

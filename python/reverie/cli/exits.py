@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,20 @@ def errors_reported(interrupted: str) -> Iterator[None]:
     except Exception:  # of the agent or its layers, or a defect: its place matters
         traceback.print_exc()
         raise typer.Exit(EXIT_CRASHED) from None
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A context in which SIGTERM interrupts as Ctrl-C does, so that what was begun is removed or kept as documented."""
+    earlier = signal.getsignal(signal.SIGTERM)
+    if earlier is not signal.SIG_DFL or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
 
 
 @contextmanager

@@ -88,6 +88,8 @@ def train(
     With `stop_when_confirmed=False` training continues to its last step, and `confirmed` is whether the last weights
     hold the target.
 
+    `checkpoint_every` as a keyword needs a `folder`; in `run` and in presets it has no effect without one.
+
     With a `folder`, the run has the files of one of `reverie train` there: `preset.toml` (its settings), `log.jsonl`
     (its events), `checkpoints/`, in which a checkpoint is written every `checkpoint_every` environment steps and at the
     end, and `best.safetensors`, the policy of the best evaluation. All commands take the folder. A folder that cannot

@@ -1,5 +1,6 @@
 """Episodes of a trained policy as a data set: the rows are those of the environment, and agents train from them."""
 
+import copy
 from dataclasses import replace
 
 import gymnasium
@@ -12,35 +13,52 @@ pytest.importorskip("pyarrow")
 
 import reverie
 from reverie.agents.core import EnvironmentCrashedError
-from reverie.integrations.datasets import DatasetError, open_dataset
+from reverie.integrations.datasets import open_dataset
 from reverie.runners import Evaluator, record_episodes
 
 SHORT = {"max_env_steps": 60, "evaluate_every": 60, "screening_episodes": 1, "confirmation_episodes": 1}
 
 
-class Nest(gymnasium.Env):
-    """Observations of two parts; an episode ends after five steps."""
+class Spaces(gymnasium.Env):
+    """Observations of a space, drawn from the reset's seed; an episode ends after five steps."""
 
-    observation_space = spaces.Dict({"arm": spaces.Box(-9, 9, (2,)), "hand": spaces.Box(-9, 9, (1,))})
+    observation_space: spaces.Space = spaces.Dict({"arm": spaces.Box(-9, 9, (2,)), "hand": spaces.Box(-9, 9, (1,))})
     action_space = spaces.MultiDiscrete([2, 3])
+    broken = False
 
-    def __init__(self, ends=True, **_):
-        self.ends, self.broken = ends, False
+    def __init__(self, **_):
+        pass
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.at = 0
-        return self._obs(), {}
+        self.at, self._draws = 0, copy.deepcopy(self.observation_space)
+        self._draws.seed(seed)
+        return self._draws.sample(), {}
 
     def step(self, action):
         assert self.action_space.contains(action)
         if self.broken:
             raise RuntimeError("the arm is stuck")
         self.at += 1
-        return self._obs(), float(action.sum()), self.ends and self.at == 5, False, {}
+        return self._draws.sample(), float(action.sum()), self.at == 5, False, {}
 
-    def _obs(self):
-        return {"arm": np.full(2, self.at, np.float32), "hand": self.np_random.random(1, np.float32)}
+
+class Mixed(Spaces):
+    observation_space = spaces.Dict(
+        {"arm": spaces.Box(-9, 9, (2,)), "grip": spaces.Tuple([spaces.Discrete(4, start=2), spaces.MultiBinary(3)])}
+    )
+
+
+class Rooms(Spaces):
+    observation_space = spaces.Discrete(16, start=1)
+
+
+class Places(Spaces):
+    observation_space = spaces.MultiDiscrete([3, 4], start=[1, 1])
+
+
+class Camera(Spaces):
+    observation_space = spaces.Box(0, 255, (12, 12, 3), np.uint8)
 
 
 class Halved(gymnasium.RewardWrapper):
@@ -146,15 +164,26 @@ def test_the_environment_is_that_of_training_and_rewards_are_as_it_gives_them(tm
     assert set(rows_of(tmp_path / "a.parquet")[0]["reward"]) == {0.5, 0.0}
 
 
-def test_an_agent_trains_from_nests_and_vectors_of_choices_that_were_recorded(tmp_path):
-    policy = policy_of("dqn", Nest)
-    found = record_episodes(policy, tmp_path / "nest.parquet", episodes=8, random_actions=0.5)
-    columns, _ = rows_of(found.path)
-    assert (columns["obs"].shape, columns["action"].shape) == ((48, 3), (48, 2))
-    result = reverie.train(
-        "cql", Nest, dataset=str(found.path), learning_starts=30, max_env_steps=40, evaluate_every=40
-    )
+@pytest.mark.parametrize("env", [Spaces, Mixed, Rooms, Places, Camera])
+def test_observations_of_any_space_are_as_the_environment_returns_them_and_agents_train_from_them(env, tmp_path):
+    policy = policy_of("dqn", env)
+    found = record_episodes(policy, tmp_path / "a.parquet", episodes=8, random_actions=0.5)
+    one, episode = env(), -1
+    for row in open_dataset(found.path).steps():
+        if row.episode != episode:
+            episode, (obs, _) = row.episode, one.reset(seed=found.episodes.seeds[row.episode])
+        wanted, got = (_leaves(nest) for nest in (obs, row.data["obs"]))
+        assert [np.array_equal(*pair) for pair in zip(wanted, got, strict=True)] == [True] * len(wanted)
+        if not row.is_last:
+            obs, reward, terminated, *_ = one.step(row.data["action"])
+            assert (reward, terminated) == (row.data["reward"], row.data["terminated"])
+    result = reverie.train("cql", env, dataset=str(found.path), learning_starts=30, max_env_steps=40, evaluate_every=40)
     assert result.learner["updates"] > 0
+
+
+def _leaves(nest):
+    parts = nest.values() if isinstance(nest, dict) else nest if isinstance(nest, tuple | list) else None
+    return [np.asarray(nest)] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
 
 
 @pytest.mark.parametrize(("format", "needs"), [("minari", "minari"), ("lerobot", "pyarrow")])
@@ -199,16 +228,55 @@ def test_a_file_that_is_there_stays_as_it_is(cartpole, tmp_path):
 
 
 def test_an_environment_that_raises_leaves_no_file(cartpole, tmp_path, monkeypatch):
-    policy = policy_of("dqn", Nest)
-    monkeypatch.setattr(Nest, "broken", property(lambda _: True, lambda *_: None), raising=False)
+    policy = policy_of("dqn", Spaces)
+    monkeypatch.setattr(Spaces, "broken", True)
     with pytest.raises(EnvironmentCrashedError, match="the arm is stuck"):
         record_episodes(policy, tmp_path / "a.parquet", episodes=1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_episodes_that_a_format_cannot_hold_are_refused(pendulum, tmp_path):
-    pytest.importorskip("minari")
-    with pytest.raises((DatasetError, ValueError, TypeError)):
+def test_a_format_that_refuses_its_options_leaves_no_file(pendulum, tmp_path):
+    with pytest.raises(ValueError, match="fps must be above 0"):
         record_episodes(pendulum, tmp_path / "a", episodes=1, format="lerobot", fps=0)
-    assert not (tmp_path / "a").exists()
-    assert replace(pendulum, path=None).spec == pendulum.spec
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "lerobot"])
+def test_what_another_writer_completed_meanwhile_stays(pendulum, tmp_path, format):
+    path = tmp_path / "same"
+    options = {"format": format, **({"fps": 5} if format == "lerobot" else {})}
+
+    def interfere(steps, episodes):
+        if episodes == 2:
+            record_episodes(pendulum, path, episodes=1, **options)
+
+    with pytest.raises(FileExistsError):
+        record_episodes(pendulum, path, episodes=3, progress=interfere, **options)
+    assert open_dataset(path).count_episodes() == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_policy_without_exploration_is_refused_before_anything_is_written(cartpole, tmp_path):
+    class Greedy:
+        def __call__(self, observations):
+            return np.zeros(len(observations), np.int64)
+
+    policy = replace(cartpole, policy=Greedy())
+    with pytest.raises(ValueError, match="the policy of dqn has no `sample`, and so no exploration: give greedy=True"):
+        record_episodes(policy, tmp_path / "a.parquet", episodes=1)
+    assert list(tmp_path.iterdir()) == []
+    assert record_episodes(policy, tmp_path / "a.parquet", episodes=1, greedy=True).num_steps > 0
+
+
+def test_few_steps_do_not_take_eight_episodes(pendulum, tmp_path, monkeypatch):
+    played, evaluate = [], Evaluator.evaluate
+
+    def counted(evaluator, policy, seeds, **options):
+        played.append(len(seeds))
+        return evaluate(evaluator, policy, seeds, **options)
+
+    monkeypatch.setattr(Evaluator, "evaluate", counted)
+    assert record_episodes(pendulum, tmp_path / "a.parquet", steps=200).num_steps == 200
+    assert played == [1]
+    assert record_episodes(pendulum, tmp_path / "b.parquet", steps=600).num_steps == 600
+    assert played[1:] == [1, 2]

@@ -21,6 +21,12 @@ __all__ = ["Format", "export_table", "open_writer"]
 
 #: The formats of data sets.
 Format = Literal["parquet", "minari", "lerobot"]
+#: What each format takes besides the columns.
+OPTIONS: dict[Format, tuple[str, ...]] = {
+    "parquet": ("compression",),
+    "minari": ("environment", "data_format"),
+    "lerobot": ("fps", "task", "robot_type"),
+}
 
 
 class EpisodesWriter(Protocol):
@@ -106,6 +112,10 @@ def open_writer(
     With the layout "steps" it has `write_episode`, and `path` has its name only once it is closed without an error.
     `like` is a nest of the form of a row, `specs` are those of its columns in flattening order.
     """
+    known = OPTIONS[format]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{name} is no option of {format}, which has {', '.join(known)}")
     if format == "parquet":
         from reverie.integrations.datasets.parquet import ParquetWriter
 

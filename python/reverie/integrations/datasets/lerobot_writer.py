@@ -22,6 +22,7 @@ except ImportError as error:
 
 from reverie import _checks, _native
 from reverie.integrations.datasets import arrow_columns
+from reverie.integrations.datasets.drafts import draft_of, publish
 from reverie.integrations.datasets.lerobot_meta import COUNTERS, feature_of
 from reverie.integrations.datasets.sources import DatasetError, shape_of
 from reverie.specs import TensorSpec
@@ -86,7 +87,7 @@ class LeRobotWriter:
                 raise DatasetError(f"column '{column}' has the name of a counter of LeRobot; choose with columns=")
             self._columns.append(_Column(column, feature, spec))
         self._paths = structure.paths
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        self._path, self._partial = path, draft_of(path)
         (self._partial / "meta").mkdir(parents=True)
         self._file = 0
         self._writer: pq.ParquetWriter | None = None
@@ -206,7 +207,7 @@ class LeRobotWriter:
                 self._writer.close()
             if kind is None:
                 self._describe()
-                self._partial.rename(self._path)
+                publish(self._partial, self._path)
         finally:
             shutil.rmtree(self._partial, ignore_errors=True)
 

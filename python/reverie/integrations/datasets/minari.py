@@ -19,6 +19,7 @@ except ImportError as error:
     raise ImportError('Minari is missing: pip install "reverie[minari]"') from error
 
 from reverie import _native
+from reverie.integrations.datasets.drafts import draft_of, publish
 from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of, shape_of
 from reverie.specs import TensorSpec
 
@@ -148,11 +149,14 @@ class MinariWriter:
         spaces = {name: _space(by_name[name], name) for name in ("obs", "action")}
         spec = None
         if environment is not None:
-            env = gymnasium.make(environment)
+            try:
+                env = gymnasium.make(environment)
+            except gymnasium.error.Error as error:
+                raise DatasetError(f"environment {environment!r} cannot be made: {error}") from error
             spec, spaces = env.spec, {"obs": env.observation_space, "action": env.action_space}
             env.close()
         # Minari joins a relative folder to itself when it adds episodes.
-        self._path, self._partial = path, path.absolute().with_name(f"{path.name}.partial")
+        self._path, self._partial = path, draft_of(path)
         (self._partial / "data").mkdir(parents=True)
         self._storage = MinariStorage.new(
             self._partial / "data", spaces["obs"], spaces["action"], spec, data_format, jpeg_encoding=False
@@ -200,7 +204,7 @@ class MinariWriter:
                 name = self._path.name if "-v" in self._path.name else f"{self._path.name}-v0"
                 about = {"dataset_id": f"{self._path.parent.name}/{name}" if self._path.parent.name else name}
                 self._storage.update_metadata({**about, "minari_version": minari.__version__})
-                self._partial.rename(self._path)
+                publish(self._partial, self._path)
         finally:
             shutil.rmtree(self._partial, ignore_errors=True)
 

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from reverie import _native
 from reverie.integrations.datasets import arrow_columns, nests
+from reverie.integrations.datasets.drafts import draft_of, publish
 from reverie.integrations.datasets.sources import Block, DatasetError, Layout, Source, chosen, nest_of
 from reverie.specs import TensorSpec
 
@@ -226,7 +227,7 @@ class ParquetWriter:
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression must be one of {', '.join(map(repr, COMPRESSIONS))}, got {compression!r}")
         _, structure = _native.flatten(like)
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        self._path, self._partial = path, draft_of(path)
         self._fields = [arrow_columns.field_of(*of) for of in zip(structure.paths, specs, strict=True)]
         about = {"version": VERSION, "layout": layout, "structure": nests.described(like)}
         own = [pa.field(EPISODE, pa.int64(), nullable=False)] if layout == "steps" else []
@@ -275,7 +276,7 @@ class ParquetWriter:
                 self._writer.add_key_value_metadata({"reverie_episodes": str(self._episodes)})
             self._writer.close()
             if kind is None:
-                self._partial.rename(self._path)
+                publish(self._partial, self._path)
         finally:
             self._partial.unlink(missing_ok=True)
 

@@ -16,6 +16,7 @@ from reverie import _checks, _native
 from reverie.agents.actions import Enumeration
 from reverie.agents.continuous import ActionScale
 from reverie.agents.environments import EnvSpec
+from reverie.agents.observations import unpack
 from reverie.agents.policies import TrainedPolicy
 from reverie.integrations.datasets.exporting import Format, open_writer
 from reverie.runners.reports.evaluation import Evaluation, Evaluator
@@ -61,26 +62,31 @@ def record_episodes(
 ) -> RecordedEpisodes:
     """Play a policy in the environment that it was trained in, and write the episodes to a new file or folder.
 
-    The columns are `obs` (float or uint8 `[T, *obs_shape]`, as the agent sees it: nests as one array, frames stacked),
-    `action` (as the environment takes it), `reward` (float32, as it is), `terminated` and `truncated`. Each episode has
-    one more row with its last observation. The same arguments give the same data set on the same kind of processor.
-    Blocks until it is written; up to 8 episodes are in memory.
+    The columns are `obs` (as the environment with its wrappers returns it, nests as columns `obs/NAME`, frames
+    stacked), `action` (as the environment takes it: int64, or float32), `reward` (float32, not clipped or scaled),
+    `terminated` and `truncated`. Each episode has one more row with its last observation. Episodes of Atari end with
+    the game and not with a life. The same arguments give the same data set on the same kind of processor. Blocks until
+    it is written. Up to 8 episodes are in memory: an environment that never ends needs a `time_limit`.
 
     Args:
         policy: what `reverie.load_policy` returns.
         path: the file (Parquet) or folder, which must not exist. It has its name only once it is complete.
-        steps: whole episodes are played until they have at least so many steps. Either this or `episodes`.
-        episodes: their number.
-        greedy: False draws actions as an actor does at the end of training; True takes the best ones.
+        steps: whole episodes are played until they have at least so many steps.
+        episodes: the number of episodes, in the place of `steps`.
+        greedy: True takes the best actions. False draws them as `policy(observation, greedy=False)` does: agents whose
+            actors have an epsilon each (Ape-X DQN, R2D2) draw with the smallest one, and noise is independent from step
+            to step. For other actions there is `random_actions`.
         random_actions: the share of actions that are uniform ones in the place of the policy's, in [0, 1].
-        seed: of the first episode's reset, where the others have the ones after it, and of the actions.
+        seed: of the actions, and of the first episode; the next ones have `seed + 1`, `seed + 2` and so on. So seeds of
+            two data sets must be further apart than the first one has episodes.
         format: "parquet", "minari" or "lerobot"; each needs its extra, such as `reverie[parquet]`.
         progress: called with the steps and the episodes that are written, after each one.
         options: of the format, see `reverie.integrations.datasets.export_table`.
 
     Raises:
-        ValueError: for arguments out of their range. FileExistsError: something is at the path.
-        DatasetError: the format cannot hold such episodes. OSError, ImportError.
+        ValueError: for arguments out of their range, or a policy that only acts greedily. FileExistsError: something is
+            at the path, or was written there meanwhile. DatasetError: the format cannot hold such episodes. OSError,
+            ImportError.
         EnvironmentCrashedError: (of `reverie.agents.core`) the environment raised. No file is left then.
     """
     if (steps is None) == (episodes is None):
@@ -95,6 +101,8 @@ def record_episodes(
         raise ValueError(f"random_actions is {share}, and must be a share from 0 to 1")
     if path.exists():
         raise FileExistsError(17, "exists already; name another file or folder", str(path))
+    if not greedy and not policy.recurrent and not hasattr(policy.policy, "sample"):
+        raise ValueError(f"the policy of {policy.agent.name} has no `sample`, and so no exploration: give greedy=True")
     spec, rng = _as_in_training(policy.spec), np.random.default_rng(first_seed)
     player = _Player(policy, spec, rng, greedy=greedy, random_actions=share)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +118,10 @@ def record_episodes(
     ):
         while num_steps < wanted_steps or num_episodes < wanted_episodes:
             first, kept = first_seed + num_episodes, 0
-            num = min(together, wanted_episodes - num_episodes) if wanted_episodes else together
+            num = min(together, wanted_episodes - num_episodes)
+            if wanted_steps:  # the first episode shows how long they are
+                length = max(1, num_steps // max(1, num_episodes))
+                num = 1 if not num_episodes else min(together, -(-(wanted_steps - num_steps) // length))
             recorder = _Recorder()
             played = evaluator.evaluate(player, range(first, first + num), recorder=recorder)
             while kept < num and (num_steps < wanted_steps or num_episodes < wanted_episodes):
@@ -128,12 +139,13 @@ def _as_in_training(spec: EnvSpec) -> EnvSpec:
     return replace(spec, settings=replace(spec.settings, evaluation_env="", evaluation_wrappers=None))
 
 
-def _row(spec: EnvSpec) -> dict[str, NDArray[Any]]:
+def _row(spec: EnvSpec) -> dict[str, Any]:
     """Zeros of the form of a row."""
+    obs = np.zeros(spec.obs_shape, spec.obs_dtype)
     shape = (spec.action_size or len(spec.action_sizes),) if spec.num_actions is None or spec.action_sizes else ()
     kind = np.float32 if spec.num_actions is None else np.int64
     return {
-        "obs": np.zeros(spec.obs_shape, spec.obs_dtype),
+        "obs": unpack(spec.leaves, obs) if spec.leaves else obs,
         "action": np.zeros(shape, kind),
         "reward": np.zeros((), np.float32),
         "terminated": np.zeros((), np.bool_),
@@ -143,11 +155,13 @@ def _row(spec: EnvSpec) -> dict[str, NDArray[Any]]:
 
 def _columns(spec: EnvSpec, rows: list[dict[str, Any]]) -> list[NDArray[Any]]:
     """The columns of an episode in the order of a file's: `[T, ...]`."""
+    obs = np.stack([np.asarray(row["obs"], spec.obs_dtype) for row in rows])
     like = _row(spec)
+    others = {name: zero for name, zero in like.items() if name != "obs"}
     stacked = {
-        name: np.stack([np.asarray(row.get(name, zero), zero.dtype) for row in rows]) for name, zero in like.items()
+        name: np.stack([np.asarray(row.get(name, zero), zero.dtype) for row in rows]) for name, zero in others.items()
     }
-    leaves, _ = _native.flatten(stacked)
+    leaves, _ = _native.flatten({"obs": unpack(spec.leaves, obs) if spec.leaves else obs, **stacked})
     return list(leaves)
 
 
