@@ -8,7 +8,7 @@ from pathlib import Path
 from reverie.runners.reports.logs import RunLog
 
 from . import replays
-from .rows import ABLATIONS, APART, BASELINE, CONTROL, DEFAULTS, PARTS, REPLAY, ROWS, TARGETS, Row
+from .rows import ABLATIONS, APART, BASELINE, CONTROL, DEFAULTS, OFFLINE, PARTS, REPLAY, ROWS, TARGETS, Row
 from .scores import Results, Run
 
 
@@ -17,7 +17,7 @@ def pictures(results: Results, so_far: Results | None = None) -> dict[str, list[
     found: dict[str, list[RunLog]] = {}
     for name, runs in results.items():
         row = ROWS[name]
-        if row.group in (APART, DEFAULTS):
+        if row.group in (APART, DEFAULTS, OFFLINE):
             continue
         title, label = _place(row)
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
