@@ -280,3 +280,37 @@ def test_few_steps_do_not_take_eight_episodes(pendulum, tmp_path, monkeypatch):
     assert played == [1]
     assert record_episodes(pendulum, tmp_path / "b.parquet", steps=600).num_steps == 600
     assert played[1:] == [1, 2]
+
+
+def test_a_file_says_of_which_environment_and_agent_it_is(cartpole, tmp_path):
+    found = record_episodes(cartpole, tmp_path / "a.parquet", episodes=2, random_actions=0.25, seed=9)
+    details = open_dataset(found.path).details
+    assert (details["env"], details["agent"], details["trained_steps"]) == (
+        "CartPole-v1",
+        "dqn",
+        cartpole.run.env_steps,
+    )
+    assert (details["exploration"], details["random_actions"], details["first_seed"]) == ("the policy's", 0.25, 9)
+    assert details["mean_return"] == pytest.approx(found.episodes.mean_return, abs=1e-3)
+
+
+def test_recordings_in_one_folder_are_one_data_set(cartpole, tmp_path):
+    parts = [
+        record_episodes(cartpole, tmp_path / "set" / f"{seed}.parquet", episodes=3, seed=seed, random_actions=share)
+        for seed, share in ((100, 0.0), (200, 1.0))
+    ]
+    source = open_dataset(tmp_path / "set")
+    rows = list(source.steps())
+    assert (source.num_rows, source.num_episodes) == (sum(part.num_rows for part in parts), 6)
+    assert [sum(row.episode == number for row in rows) - 1 for number in range(6)] == [
+        length for part in parts for length in part.episodes.lengths
+    ]
+
+
+def test_the_environment_of_minaris_metadata_is_the_policys(pendulum, tmp_path):
+    pytest.importorskip("minari")
+    options = {"episodes": 1, "format": "minari"}
+    with pytest.raises(ValueError, match="environment is 'CartPole-v1', and the policy plays Pendulum-v1"):
+        record_episodes(pendulum, tmp_path / "a-v0", environment="CartPole-v1", **options)
+    found = record_episodes(pendulum, tmp_path / "pendulum" / "a-v0", environment="Pendulum-v1", **options)
+    assert open_dataset(found.path).details["env"] == "Pendulum-v1"

@@ -36,6 +36,7 @@ VERSION = 1
 BLOCK_BYTES, ROW_GROUP_BYTES = 4 << 20, 32 << 20
 #: Bytes of a column that are read at a time; without it, a column is read for a whole row group.
 READ_BYTES = 1 << 20
+DESCRIPTION = b"reverie_description"
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
@@ -109,6 +110,13 @@ class ParquetSource(Source):
         ]
         self.specs = [column.spec for column in self._columns]
         self.num_episodes = self._counted_episodes() if self.layout == "steps" else None
+
+    @property
+    def details(self) -> dict[str, str | int | float]:
+        """What `describe` wrote into the first file: of a recording its environment, agent and mean return."""
+        with damage_named(self._files[0]):
+            found = (pq.read_metadata(self._files[0]).metadata or {}).get(DESCRIPTION)
+        return {} if found is None else json.loads(found)
 
     def _counted_episodes(self) -> int | None:
         """The episodes that the writers of the files counted."""
@@ -257,6 +265,10 @@ class ParquetWriter:
     def write_episode(self, columns: Sequence[npt.NDArray[Any]]) -> None:
         """Appends the rows of one episode, columns `[T, ...]`, as `write` does."""
         self.write(Block(list(columns), np.full(len(columns[0]), self._episodes, np.int64), None))
+
+    def describe(self, about: Mapping[str, str | int | float]) -> None:
+        """Has the file say more about itself: `ParquetSource.details`."""
+        self._writer.add_key_value_metadata({DESCRIPTION.decode(): json.dumps(about)})
 
     def _flush(self) -> None:
         if self._waiting:

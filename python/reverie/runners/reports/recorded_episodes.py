@@ -65,8 +65,10 @@ def record_episodes(
     The columns are `obs` (as the environment with its wrappers returns it, nests as columns `obs/NAME`, frames
     stacked), `action` (as the environment takes it: int64, or float32), `reward` (float32, not clipped or scaled),
     `terminated` and `truncated`. Each episode has one more row with its last observation. Episodes of Atari end with
-    the game and not with a life. The same arguments give the same data set on the same kind of processor. Blocks until
-    it is written. Up to 8 episodes are in memory: an environment that never ends needs a `time_limit`.
+    the game and not with a life. A Parquet file says of which environment and agent it is (`Source.details`).
+
+    The same arguments give the same data set on the same kind of processor. Blocks until it is written. Up to 8
+    episodes are in memory: an environment that never ends needs a `time_limit`.
 
     Args:
         policy: what `reverie.load_policy` returns.
@@ -101,6 +103,8 @@ def record_episodes(
         raise ValueError(f"random_actions is {share}, and must be a share from 0 to 1")
     if path.exists():
         raise FileExistsError(17, "exists already; name another file or folder", str(path))
+    if options.get("environment", policy.spec.env_id) != policy.spec.env_id:
+        raise ValueError(f"environment is {options['environment']!r}, and the policy plays {policy.spec.env_id}")
     if not greedy and not policy.recurrent and not hasattr(policy.policy, "sample"):
         raise ValueError(f"the policy of {policy.agent.name} has no `sample`, and so no exploration: give greedy=True")
     spec, rng = _as_in_training(policy.spec), np.random.default_rng(first_seed)
@@ -130,8 +134,21 @@ def record_episodes(
                 if progress is not None:
                     progress(num_steps, num_episodes)
             parts.append(played.head(kept))
+        recorded = Evaluation.joined(parts)
+        if format == "parquet":
+            writer.describe(
+                {
+                    "env": spec.env_id,
+                    "agent": policy.agent.name,
+                    "trained_steps": policy.run.env_steps,
+                    "exploration": "none" if greedy else "the policy's",
+                    "random_actions": share,
+                    "first_seed": first_seed,
+                    "mean_return": round(recorded.mean_return, 3),
+                }
+            )
     num_rows = num_steps + num_episodes - getattr(writer, "num_left_out", 0)
-    return RecordedEpisodes(path, format, Evaluation.joined(parts), num_rows, time.monotonic() - started)
+    return RecordedEpisodes(path, format, recorded, num_rows, time.monotonic() - started)
 
 
 def _as_in_training(spec: EnvSpec) -> EnvSpec:
