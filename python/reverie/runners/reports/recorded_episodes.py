@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -38,7 +39,7 @@ class RecordedEpisodes:
     episodes: Evaluation
     """The seeds of the episodes with their returns and lengths, in the order of the data set."""
     num_rows: int
-    """Steps, and a last observation of each episode."""
+    """Steps, and a last observation of each episode where the format has it."""
     seconds: float
 
     @property
@@ -122,10 +123,12 @@ def record_episodes(
     ):
         while num_steps < wanted_steps or num_episodes < wanted_episodes:
             first, kept = first_seed + num_episodes, 0
-            num = min(together, wanted_episodes - num_episodes)
-            if wanted_steps:  # the first episode shows how long they are
-                length = max(1, num_steps // max(1, num_episodes))
-                num = 1 if not num_episodes else min(together, -(-(wanted_steps - num_steps) // length))
+            if wanted_episodes:
+                num = min(together, wanted_episodes - num_episodes)
+            elif num_episodes == 0:  # which shows how long episodes are
+                num = 1
+            else:
+                num = min(together, math.ceil((wanted_steps - num_steps) * num_episodes / num_steps))
             recorder = _Recorder()
             played = evaluator.evaluate(player, range(first, first + num), recorder=recorder)
             while kept < num and (num_steps < wanted_steps or num_episodes < wanted_episodes):
