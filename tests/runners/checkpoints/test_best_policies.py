@@ -219,7 +219,8 @@ def test_a_damaged_file_is_reported_and_replaced(keeper, tmp_path, caplog):
 
 def test_a_run_without_a_folder_keeps_no_policy():
     events = []
-    result = train("dqn", "CartPole-v1", on_event=events.append, **{**SHORT, "max_env_steps": 100})
+    short = {name: value for name, value in SHORT.items() if name != "checkpoint_every"} | {"max_env_steps": 100}
+    result = train("dqn", "CartPole-v1", on_event=events.append, **short)
     assert (result.best, result.best_policy) == (None, None)
     assert not [event for event in events if isinstance(event, Saved)]
     assert {event.best for event in events if isinstance(event, Evaluated)} == {None}
