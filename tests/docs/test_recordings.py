@@ -55,7 +55,9 @@ def test_a_row_learns_from_a_policy_that_was_recorded_once(
     assert open_dataset(path).num_rows == rows, "the same policy and the same episodes"
     changed = dataclasses.replace(learn.recordings.RECORDINGS[NAME], steps=100)
     monkeypatch.setitem(learn.recordings.RECORDINGS, NAME, changed)
-    assert 100 <= learn.recordings.recorded(NAME, path.parent)["steps"] < 200, "another recording of the same name"
+    again = learn.recordings.recorded(NAME, path.parent)
+    assert " --steps 100 " in again["commands"][1], "another recording of the same name"
+    assert open_dataset(path).num_rows == again["steps"] + again["episodes"]
 
 
 def test_a_data_set_that_cannot_be_recorded_ends_the_row_with_the_reason(

@@ -26,7 +26,7 @@ def publish(draft: Path, path: Path) -> None:
         OSError.
     """
     if draft.is_dir():
-        os.mkdir(path)  # an empty folder may be renamed onto, and so nobody else has it
+        os.mkdir(path)  # fails for the second of two writers; the draft then replaces the empty folder
         draft.rename(path)
         return
     with draft.open("rb") as file:
