@@ -220,6 +220,15 @@ def test_layers_that_do_not_fit_are_named_before_anything_starts(factory, reason
         EnvSettings(network=Quadratic, normalise_rewards=True)
 
 
+@pytest.mark.parametrize("name", ["ppo", "td3", "ddpg", "d4pg", "sac", "iql", "cql-sac", "apex-dpg"])
+def test_own_layers_take_settings_of_other_environments_without_their_normalisation(name):
+    changes = {"network": f"{__name__}:Quadratic"}
+    found = agents.find(name).load_preset("LunarLanderContinuous-v3", None, changes).environment
+    assert (found.network, found.normalise_observations, found.normalise_rewards) == (changes["network"], False, False)
+    with pytest.raises(ValueError, match="reads observations by itself: leave normalisation out"):
+        agents.find(name).load_preset("LunarLanderContinuous-v3", None, {**changes, "normalise_rewards": True})
+
+
 def test_a_dropout_that_drops_nothing_is_no_layer_that_draws():
     before = torch.get_rng_state()
     assert front(describe("CartPole-v1", EnvSettings(network=f"{__name__}:Dropping(rate=0.0)")))[1] == 16

@@ -101,12 +101,12 @@ def for_environment(
     spec = describe(env_id, _environment(folder, EnvSettings(), environment, agent))
     defaults = folder / DEFAULTS / f"{kind_of(spec)}.toml"
     if defaults.is_file() and not any(_are_related(one, spec.env_id) for one in _environments(folder)):
-        found = load(defaults, config_class)
-        found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
-        preset = _with_own_target(found, _words(defaults), spec)
+        file = defaults
     else:
-        nearest = _file(folder, _nearest_of_kind(folder, spec))
-        preset = _with_own_target(load(nearest, config_class), _words(nearest), spec)
+        file = _file(folder, _nearest_of_kind(folder, spec))
+    found = load(file, config_class)
+    found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
+    preset = _with_own_target(found, _words(file), spec)
     preset = _with_changes(preset, environment, agent)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 
@@ -140,9 +140,17 @@ def _words(path: Path) -> str:
 
 
 def _fitting(settings: EnvSettings, spec: EnvSpec) -> EnvSettings:
-    """Settings for any environment of a kind as this one takes them: without numbers there are none to normalise."""
-    numbers = any(leaf.kind == "numbers" for leaf in spec.parts)
-    return dataclasses.replace(settings, normalise_observations=settings.normalise_observations and numbers)
+    """Settings that were not made for this environment, as it takes them.
+
+    Without numbers there are none to normalise, and layers of the user's own read observations as they are.
+    """
+    own = bool(spec.settings.network)
+    numbers = any(leaf.kind == "numbers" for leaf in spec.parts) and not own
+    return dataclasses.replace(
+        settings,
+        normalise_observations=settings.normalise_observations and numbers,
+        normalise_rewards=settings.normalise_rewards and not own,
+    )
 
 
 def _with_own_target(preset: Preset, what: str, spec: EnvSpec) -> Preset:

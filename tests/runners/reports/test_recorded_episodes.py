@@ -314,3 +314,13 @@ def test_the_environment_of_minaris_metadata_is_the_policys(pendulum, tmp_path):
         record_episodes(pendulum, tmp_path / "a-v0", environment="CartPole-v1", **options)
     found = record_episodes(pendulum, tmp_path / "pendulum" / "a-v0", environment="Pendulum-v1", **options)
     assert open_dataset(found.path).details["env"] == "Pendulum-v1"
+
+
+def test_a_folder_that_cannot_get_its_name_leaves_nothing(pendulum, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("pathlib.Path.rename", refused)
+    with pytest.raises(OSError, match="Input/output error"):
+        record_episodes(pendulum, tmp_path / "a", episodes=1, format="lerobot", fps=5)
+    assert list(tmp_path.iterdir()) == []

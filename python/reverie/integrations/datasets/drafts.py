@@ -27,7 +27,11 @@ def publish(draft: Path, path: Path) -> None:
     """
     if draft.is_dir():
         os.mkdir(path)  # fails for the second of two writers; the draft then replaces the empty folder
-        draft.rename(path)
+        try:
+            draft.rename(path)
+        except OSError:
+            path.rmdir()
+            raise
         return
     with draft.open("rb") as file:
         os.fsync(file.fileno())

@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, Report
@@ -27,12 +26,6 @@ OPTIONS: dict[Format, tuple[str, ...]] = {
     "minari": ("environment", "data_format"),
     "lerobot": ("fps", "task", "robot_type"),
 }
-
-
-class EpisodesWriter(Protocol):
-    """A writer of a format whose unit is an episode."""
-
-    def write_episode(self, columns: Sequence[npt.NDArray[Any]]) -> None: ...
 
 
 def export_table(
