@@ -183,6 +183,9 @@ def _threshold(env: gymnasium.Env[Any, Any]) -> float | None:
 def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
     if isinstance(env, OneOfVector):
         return env.leaves
+    for name in ("observation_space", "action_space"):
+        if getattr(env, name, None) is None:
+            raise UnsupportedEnvironmentError(f"{env_id} has no {name}: set it in its class or its __init__")
     try:
         return leaves_of(env.observation_space)
     except UnsupportedSpaceError as error:
@@ -288,7 +291,7 @@ def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = N
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
-    return env if kept else AsRows(env, leaves)
+    return env if kept and np.dtype(dtype).kind == "f" else AsRows(env, leaves)
 
 
 def _wrapped(env_id: str, settings: EnvSettings, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
