@@ -384,6 +384,13 @@ def test_a_policy_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.read_bytes()] == [one.read_bytes() for one in path.parent.iterdir()] == [before]
 
 
+def test_a_policy_is_shown_in_one_line(tmp_path):
+    policy = untrained()
+    assert repr(policy) == "<TrainedPolicy of dqn on CartPole-v1: 2 steps, 3 updates>"
+    path = policy.save(tmp_path / "p.safetensors")
+    assert repr(reverie.load_policy(path)) == f"<TrainedPolicy of dqn on CartPole-v1: 2 steps, 3 updates, from {path}>"
+
+
 MINE = """
 import dataclasses
 from reverie.agents.dqn import agent as dqn
