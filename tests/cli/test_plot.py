@@ -114,7 +114,6 @@ def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_
     assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
 
 
-@pytest.mark.long
 def test_the_lines_of_runs_with_other_settings_have_what_differs(reverie, tmp_path):
     for folder, seed, rate in (("a", 0, 0.1), ("b", 1, 0.1), ("c", 0, 0.2)):
         log_of(tmp_path / folder, [1.0], seed=seed, learning_rate=rate)
@@ -126,6 +125,7 @@ def test_the_lines_of_runs_with_other_settings_have_what_differs(reverie, tmp_pa
     ]
 
 
+@pytest.mark.long
 def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
     assert band(runs, Over.seconds)[0].tolist() == [2, 3]

@@ -135,6 +135,8 @@ def _space(request: TrainRequest, preset: Preset, file: Path | None, searched: S
         for name, option in fixed.items():
             if (setting := presets.setting_named(name, preset)) in space:
                 refuse(f"{setting} has a value by {option} and a range in the search space: leave one of them out")
+    except presets.PresetError as error:
+        refuse(presets.PresetError(error.path, error.reason, agents.find(request.agent).name))
     except (ValueError, OSError) as error:
         refuse(error)
     return space
