@@ -78,7 +78,7 @@ def test_objectives_are_of_the_curve_and_a_confirmed_run_keeps_its_return():
     [
         ([], "search space: it is empty"),
         (["--search", "n_stp=int:1:5"], "reverie: dqn has no setting 'n_stp'; did you mean n_step?"),
-        (["--search", "n_step=int:0:5"], "reverie: settings of dqn: with n_step=0: n_step is 0, and must be at least 1"),
+        (["--search", "n_step=int:0:5"], "settings of dqn: with n_step=0: n_step is 0, and must be at least 1"),
         ([*SPACE, "--set", "n_step=3"], "n_step has a value by --set and a range in the search space"),
         (["--search", "max_env_steps=int:1:5", "--max-steps", "900000"], "max_env_steps has a value by --max-steps"),
         (["--search", "evaluate_every=int:1:5"], "evaluate_every sets when runs are evaluated"),
