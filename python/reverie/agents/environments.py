@@ -22,7 +22,7 @@ from reverie.agents.env_errors import UnsupportedEnvironmentError as Unsupported
 from reverie.agents.env_ids import id_and_options, id_of, maker_of, nearest_environments, why_unknown, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.env_spec import EnvSpec as EnvSpec
-from reverie.agents.error_places import place_of
+from reverie.agents.error_places import is_of_call, place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
@@ -213,6 +213,10 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
         cause = error.__cause__ or error
         reason = f"its module {module} cannot be imported ({_lower(cause)})"
         return UnknownEnvironmentError(env_id, f"{reason}: install it, or add its folder to PYTHONPATH", ())
+    if is_of_call(error):
+        how = "its arguments follow its name in brackets, as literals"
+        hint = "" if env_id.endswith(")") else f"; {how}: {env_id}(name=value)"
+        return UnsupportedEnvironmentError(f"{env_id} cannot be made: TypeError: {error}{hint}")
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
