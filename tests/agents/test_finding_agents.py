@@ -48,7 +48,10 @@ def test_agents_are_listed_by_the_actions_that_they_take():
 def test_agents_of_other_packages_are_listed_last_and_take_no_name_of_a_built_in_one():
     assert agents.names() == [*agents.BUILT_IN, "broken", "mine-own"]
     assert agents.find("dqn").name == "dqn"
-    with pytest.raises(agents.UnknownAgentError, match="no agent 'mine-owm'; did you mean mine-own"):
+    with pytest.raises(
+        agents.UnknownAgentError,
+        match=r"no agent 'mine-owm'; did you mean mine-own.*\? An agent of your own is named as module:agent",
+    ):
         agents.find("mine-owm")
 
 

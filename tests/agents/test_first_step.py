@@ -75,6 +75,35 @@ RESETS = [
     ({"kind": Nested, "first": ({"a": GOOD}, {})}, r"as an observation, and its space has b"),
     ({"kind": Nested, "first": ({"a": GOOD[:1], "b": 0}, {})}, r"whose a is of shape \(1,\), and its .* has \(2,\)"),
 ]
+PICTURE = gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8)
+SHADES = np.full((4, 4, 3), 0.25, np.float32)
+RESETS += [
+    (
+        {"observation_space": PICTURE, "first": (SHADES, {})},
+        r"an observation of float32 with 0\.25, and its observation_space has uint8: make them equal",
+    ),
+    (
+        {"observation_space": PICTURE, "first": (np.full((4, 4, 3), 300), {})},
+        r"an observation of int64 with 300, and its observation_space has uint8: make them equal",
+    ),
+    (
+        {
+            "observation_space": gymnasium.spaces.Dict(eye=PICTURE, arm=PICTURE),
+            "first": ({"eye": SHADES, "arm": 0}, {}),
+        },
+        r"an observation whose eye is of float32 with 0\.25, and its observation_space has uint8",
+    ),
+    ({"observation_space": gymnasium.spaces.Discrete(3), "first": (1.7, {})}, r"of float64 with 1\.7, and its .* int"),
+    ({"observation_space": gymnasium.spaces.MultiBinary(1), "first": ([np.nan], {})}, r"of float64 with nan, and its "),
+    (
+        {"kind": Nested, "first": ({"a": np.zeros((99, 99), np.float32)}, {})},
+        r"whose a is of shape \(99, 99\)",
+    ),
+    (
+        {"kind": Nested, "first": ({"c": np.zeros((99, 99), np.float32), "a": GOOD}, {})},
+        r"returns a dict with c and a as an observation, and its space has b: make them equal",
+    ),
+]
 STEPS = [
     ({"then": (GOOD, 1.0, False, {})}, r"step of \S+ returns 4 values, and must return \(observation, reward, termina"),
     ({"then": (np.zeros(3, np.float32), 1.0, False, False, {})}, r"step of \S+ returns .* of shape \(3,\)"),
@@ -102,6 +131,15 @@ def test_a_first_step_of_another_form_is_refused_in_one_sentence(played, changes
         made.reset(seed=1)
         with pytest.raises(UnsupportedEnvironmentError, match=reason):
             made.step(action)
+
+
+@pytest.mark.parametrize("make", [make_one, lambda env_id: make_vector(env_id, 1)], ids=["one", "vector"])
+@pytest.mark.parametrize("given", [np.full((4, 4, 3), 9), np.full((4, 4, 3), 9.0), [[[9] * 3] * 4] * 4])
+def test_numbers_that_the_dtype_of_the_space_can_hold_are_converted(played, given, make):
+    made = make(played(observation_space=PICTURE, first=(given, {}), then=(given, 1.0, False, False, {})))
+    for observation in (made.reset(seed=1)[0], made.step(made.action_space.sample())[0]):
+        assert observation.dtype == np.uint8
+        assert (observation == 9).all()
 
 
 @pytest.mark.parametrize("reward", [1, 1.5, True, np.float32(1), np.array(2.0)])
@@ -169,6 +207,19 @@ def test_an_evaluation_does_not_take_a_mistake_of_the_environment_for_a_crash(pl
     evaluator = Evaluator(played(**changes), 2)
     with pytest.raises(UnsupportedEnvironmentError):
         evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), [1, 2])
+
+
+@pytest.mark.parametrize("lacks", ["observation_space", "action_space"])
+def test_an_environment_without_a_space_is_refused_by_the_name_of_the_space(lacks):
+    bare = type("Bare", (gymnasium.Env,), {key: value for key, value in vars(Played).items() if key != lacks})
+    gymnasium.register("ReverieBare-v0", lambda: bare())
+    try:
+        with pytest.raises(
+            UnsupportedEnvironmentError, match=rf"ReverieBare-v0 has no {lacks}: set it in its class or"
+        ):
+            describe("ReverieBare-v0")
+    finally:
+        del gymnasium.registry["ReverieBare-v0"]
 
 
 def test_a_description_takes_no_step(played):

@@ -72,6 +72,18 @@ def takes_any(**options):
     return Walk(**options)
 
 
+class OfSize(Walk):
+    """An environment with an argument that has no default."""
+
+    def __init__(self, length):
+        super().__init__()
+
+
+def walk_of_none():
+    """Raises a TypeError of its own."""
+    return Walk(size=None + 1)
+
+
 class WithOptions(Walk):
     """A class that takes any options, and so a number of environments, too."""
 
@@ -145,7 +157,13 @@ def test_pictures_need_a_parameter_for_them():
         (number, "number returns a int, and must return a gymnasium.Env"),
         (vector, "returns a .*, and must return a gymnasium.Env; a function of vectors has a parameter num_envs"),
         (takes_any, r"cannot be made: TypeError|since it takes num_envs: .* has no such parameter, and no \*\*options"),
-        (f"{__name__}:Walk(length=3)", r"cannot be made: TypeError: .*unexpected keyword argument 'length'"),
+        (f"{__name__}:Walk(length=3)", r"cannot be made: TypeError: .*unexpected keyword argument 'length'$"),
+        (
+            OfSize,
+            r"cannot be made: TypeError: .* 'length'; its arguments follow its name in brackets, as literals:"
+            rf" {__name__}:OfSize\(name=value\)$",
+        ),
+        (walk_of_none, r"cannot be made: TypeError: unsupported operand .*test_named_environments.py, line \d+\)$"),
     ],
 )
 def test_what_makes_something_else_is_refused(env, words):

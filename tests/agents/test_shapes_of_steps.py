@@ -122,6 +122,33 @@ def test_an_evaluation_names_them_too(options, step, settings, together):
     evaluator.close()
 
 
+class Fading(Growing):
+    """An image whose numbers are fractions from the step `late` of its second episode on."""
+
+    def __init__(self, nest=False, **options):
+        super().__init__(nest, **options)
+        image = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+        self.observation_space = spaces.Dict(eye=image, arm=BOX) if nest else image
+
+    def _obs(self):
+        is_wrong = self.steps >= self.late and self.episodes > self.after
+        image = np.full((8, 8, 3), 0.5 if is_wrong else 1.0)
+        return {"eye": image, "arm": np.zeros(2, np.float32)} if self.nest else image
+
+
+gymnasium.register("ReverieFading-v0", Fading)
+
+
+@pytest.mark.parametrize("nest", [False, True])
+def test_numbers_that_become_fractions_later_are_not_stored_as_integers(nest):
+    env_id = f"ReverieFading-v0(nest={nest})"
+    with pytest.raises(MisshapenStepError) as caught:
+        act("dqn", env_id)
+    whose = " whose eye is" if nest else ""
+    what = f"an observation{whose} of float64 with 0.5, and its observation_space has uint8"
+    assert caught.value.crash.error == what
+
+
 def test_an_error_of_the_policy_itself_passes_as_it_is():
     evaluator = Evaluator("CartPole-v1", 1)
     with pytest.raises(ZeroDivisionError):

@@ -437,6 +437,57 @@ def test_a_last_observation_that_is_lost_is_reported():
         envs.step(np.zeros(1, int))
 
 
+class Malformed(Counting):
+    """Returns `wrong` in one place of a reset or a step."""
+
+    def __init__(self, num_envs, place, wrong, dtype="float32"):
+        super().__init__(num_envs, "NEXT_STEP")
+        self.place, self.wrong = place, np.array(wrong)
+        self.single_observation_space = spaces.Box(0, 100, (2,), np.dtype(dtype))
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return (self.wrong if self.place == "first" else obs * 0), info
+
+    def step(self, actions):
+        found = dict(zip(("obs", "reward", "terminated", "truncated", "info"), super().step(actions), strict=True))
+        found["obs"] = found["obs"] * 0
+        return (*({**found, self.place: self.wrong} if self.place != "first" else found).values(),)
+
+
+MALFORMED = [
+    (
+        "place='first', wrong=[[0.5, 0]], dtype='uint8'",
+        r"observation of float64 with 0\.5 in .*, and its single_obs\w+ has uint8: make",
+    ),
+    (
+        "place='obs', wrong=[[0, 300]], dtype='uint8'",
+        r"observation of int64 with 300 in .*, and its single_observation_space has uint8",
+    ),
+    ("place='first', wrong=[[0, 0], [0, 0]]", r"reset of .* returns 2 observations, and it has 1 environment"),
+    ("place='obs', wrong=[[0, 0], [0, 0]]", r"step of .* returns 2 observations, and it has 1 environment"),
+    (
+        "place='reward', wrong=[[1]]",
+        r"step of .* returns the reward as an array of shape \(1, 1\), and must return \(1,\): one for",
+    ),
+    (
+        "place='terminated', wrong=False",
+        r"step of .* returns terminated as an array of shape \(\), and must return \(1,\): one for",
+    ),
+    (
+        "place='truncated', wrong=[True, True]",
+        r"returns truncated as an array of shape \(2,\), and must return \(1,\): one for each",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MALFORMED)
+def test_a_vector_that_returns_another_form_than_its_spaces_is_refused_in_one_sentence(options, words):
+    made = make_vector(f"{__name__}:Malformed({options})", 1)
+    with pytest.raises(UnsupportedEnvironmentError, match=words):
+        made.step(np.zeros(len(made.reset(seed=1)[0]), np.int64))
+
+
 def test_a_factory_has_the_name_under_which_other_processes_import_it():
     assert id_of(next_step) == f"{__name__}:next_step"
     assert plan(agents.find("dqn"), next_step).env.env_id == f"{__name__}:next_step"

@@ -38,7 +38,7 @@ def test_an_agent_is_trained_by_its_module_and_evaluated_by_it(reverie, tmp_path
     assert json.loads(result.stdout.splitlines()[-1])["agent"] == "mine-own"
     result = reverie("eval", run, "--episodes", 2)
     assert result.exit_code == 2
-    assert "no agent 'mine-own'" in result.stderr
+    assert "is of the agent mine-own, which is neither an agent of Reverie nor one that" in result.stderr
     result = reverie("eval", run, "--episodes", 2, "--agent", "dqn")
     assert result.exit_code == 2
     assert "is of the agent mine-own, and dqn was named" in result.stderr

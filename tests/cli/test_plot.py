@@ -114,6 +114,17 @@ def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_
     assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
 
 
+def test_the_lines_of_runs_with_other_settings_have_what_differs(reverie, tmp_path):
+    for folder, seed, rate in (("a", 0, 0.1), ("b", 1, 0.1), ("c", 0, 0.2)):
+        log_of(tmp_path / folder, [1.0], seed=seed, learning_rate=rate)
+    result = reverie("plot", *(tmp_path / one for one in "abc"), "--out", tmp_path / "curves.png")
+    assert [line.partition(":")[0] for line in result.stdout.splitlines()[:3]] == [
+        "dqn on E-v0, learning_rate 0.1, seed 0",
+        "dqn on E-v0, learning_rate 0.1, seed 1",
+        "dqn on E-v0, learning_rate 0.2, seed 0",
+    ]
+
+
 @pytest.mark.long
 def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]

@@ -12,7 +12,7 @@ pytest.importorskip("typer")
 pytest.importorskip("optuna", reason="reverie[search] is not installed")
 import optuna
 
-from reverie.cli import search_trials
+from reverie.cli import search_report, search_trials
 from reverie.cli.run_processes import RunProcesses
 from reverie.cli.search_objective import Objective, whole_curve
 from reverie.runners.reports.logs import RunLog
@@ -77,10 +77,14 @@ def test_objectives_are_of_the_curve_and_a_confirmed_run_keeps_its_return():
     ("options", "words"),
     [
         ([], "search space: it is empty"),
-        (["--search", "n_stp=int:1:5"], "has no setting 'n_stp'; did you mean n_step?"),
+        (["--search", "n_stp=int:1:5"], "reverie: dqn has no setting 'n_stp'; did you mean n_step?"),
+        (["--search", "n_step=int:0:5"], "settings of dqn: with n_step=0: n_step is 0, and must be at least 1"),
         ([*SPACE, "--set", "n_step=3"], "n_step has a value by --set and a range in the search space"),
         (["--search", "max_env_steps=int:1:5", "--max-steps", "900000"], "max_env_steps has a value by --max-steps"),
         (["--search", "evaluate_every=int:1:5"], "evaluate_every sets when runs are evaluated"),
+        (["--search", "time_limit=int:1:5"], "time_limit sets what evaluations play, and is the same for all trials"),
+        (["--search", "evaluation_env=choice:A-v0,B-v0"], "evaluation_env sets what evaluations play, and is the same"),
+        (["--search", "frame_stack=int:2:4", "--set", "frame_stack=3"], "frame_stack has a value by --set and a range"),
         ([*SPACE, "--space", "nowhere.toml"], "nowhere.toml: no such file or directory"),
         ([*SPACE, "--seeds", "2-1"], "seeds are '2-1'"),
         ([*SPACE, "--set", "n_stp=3"], "did you mean n_step?"),
@@ -94,6 +98,29 @@ def test_an_invalid_search_is_refused_before_any_run(reverie, runs, tmp_path, op
     assert words in line
     assert runs.asked == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_has_settings_of_the_environment_and_prints_a_command_for_a_shell(reverie, runs, tmp_path):
+    env_id = "CartPole-v1(sutton_barto_reward=False)"
+    fixed = ("--set", "normalise_rewards=true", *STEPS, "--trials", 1)
+    result = reverie("search", "dqn", "--env", env_id, *fixed, *SPACE, "--search", "frame_stack=int:2:3", "--out", "s")
+    assert result.exit_code == 0, result.stderr
+    (asked,) = runs.asked
+    assert "normalise_rewards=true" in asked.settings
+    best = tomllib.loads((tmp_path / "s" / "best.toml").read_text())
+    assert best["environment"]["normalise_rewards"] is True
+    assert f"frame_stack={best['environment']['frame_stack']}" in asked.settings
+    assert f"  reverie train dqn --env '{env_id}' --config s/best.toml --seeds 1-5" in result.stdout
+
+
+def test_a_trial_without_a_result_has_a_line_of_its_own():
+    row = {"trial": 3, "value": None, "state": "no result", "env_steps": None, "settings": {"n_step": "2"}}
+    assert search_report.line(row) == "trial 3: no result; n_step 2"
+    assert (
+        search_report.line({**row, "state": "pruned", "value": 1.0, "env_steps": 400})
+        == "trial 3: 1.0, pruned after 400 steps; n_step 2"
+    )
+    assert search_report.line({**row, "state": "pruned"}) == "trial 3: pruned after 0 steps; n_step 2"
 
 
 @pytest.mark.long
@@ -114,7 +141,7 @@ def test_a_search_finds_the_best_settings_and_writes_them_as_a_preset(reverie, r
     assert set(found["importances"]) == {"n_step", "learning_rate"}
     assert sum(found["importances"].values()) == pytest.approx(1.0, abs=1e-3)
     assert {one.out.parent.name for one in runs.asked} == {f"trial-{number}" for number in range(6)}
-    assert "reverie train dqn --env CartPole-v1 --config s/best.toml" in result.stderr
+    assert "reverie train dqn --env CartPole-v1 --config s/best.toml --seeds 2-6" in result.stderr, "other seeds"
     plan = reverie("train", "dqn", "--env", "CartPole-v1", "--config", "s/best.toml", "--dry-run")
     assert plan.exit_code == 0, plan.stderr
 

@@ -25,6 +25,12 @@ def test_a_space_is_read_from_flags_with_the_names_that_other_libraries_have():
     }
 
 
+def test_settings_of_the_environment_are_searched_too():
+    flags = ["frame_stack=int:1:4", "normalise_observations=choice:true,false"]
+    space = {"frame_stack": Range(1, 4, integer=True), "normalise_observations": Choices(("true", "false"))}
+    assert read(None, flags, PRESET) == space
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -70,7 +76,9 @@ def test_a_file_has_the_same_ranges_and_flags_win(tmp_path, name, text):
         ("batch_size=choice:32,32", "give two or more, each once"),
         ("batch_size=choice:32,many", "[agent] batch_size is 'many', and must be an int"),
         ("n_step=int:0:5", "n_step is 0, and must be at least 1"),
-        ("n_step=float:1.5:5", "[agent] n_step is 1.5, and must be an int"),
+        ("n_step=float:1.5:5", "n_step takes integers: write n_step=int:LOW:HIGH, or logint for a logarithmic range"),
+        ("batch_size=log:16:128", "batch_size takes integers: write batch_size=int:LOW:HIGH, or logint for"),
+        ("time_limit=float:50:100:5", "time_limit takes integers: write time_limit=int:LOW:HIGH, or logint for"),
     ],
 )
 def test_an_invalid_range_is_refused_by_its_setting(flag, words):

@@ -137,6 +137,8 @@ def test_events_report_the_run_in_order():
         f"<Result of apex-dqn on CartPole-v1: {result.env_steps:,} steps, mean return {mean:.1f} of 3 episodes,"
         f" confirmed={result.confirmed} (target 475)>"
     )
+    with pytest.raises(TypeError, match=r"init_from must be a path, got <Result of apex-dqn .*>: save the policy to a"):
+        short_run(init_from=result)
     evaluated = [e.point for e in events if isinstance(e, Evaluated)]
     assert tuple(evaluated) == result.curve
     steps = [e.env_steps for e in events if isinstance(e, Progress)]

@@ -341,7 +341,7 @@ def test_a_policy_of_an_agent_of_another_module_is_saved_with_its_reference(tmp_
         assert one.policy.reference == "module_of_mine:agent"
     path = result.policy.save(tmp_path / "policy.safetensors")
     assert reverie.load_policy(path, agent="module_of_mine:agent").run == result.policy.run
-    with pytest.raises(ValueError, match=r"name it \(agent='module_of_mine:agent'"):
+    with pytest.raises(ValueError, match="name it, as agent='module_of_mine:agent'"):
         reverie.load_policy(path)
 
 

@@ -36,8 +36,8 @@ class UnknownAgentError(Picklable, ValueError):
     def __init__(self, name: str) -> None:
         known = names()
         self.name, self.nearest = name, tuple(difflib.get_close_matches(name, known, n=2, cutoff=0.4))
-        hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else f"there is: {', '.join(known)}"
-        super().__init__(f"no agent {name!r}; {hint}")
+        hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else f"there is: {', '.join(known)}."
+        super().__init__(f"no agent {name!r}; {hint} An agent of your own is named as module:agent")
 
 
 class AgentError(Picklable, ValueError):

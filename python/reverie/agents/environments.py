@@ -22,7 +22,7 @@ from reverie.agents.env_errors import UnsupportedEnvironmentError as Unsupported
 from reverie.agents.env_ids import id_and_options, id_of, maker_of, nearest_environments, why_unknown, without_options
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.env_spec import EnvSpec as EnvSpec
-from reverie.agents.error_places import place_of
+from reverie.agents.error_places import is_of_call, place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
@@ -183,6 +183,9 @@ def _threshold(env: gymnasium.Env[Any, Any]) -> float | None:
 def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
     if isinstance(env, OneOfVector):
         return env.leaves
+    for name in ("observation_space", "action_space"):
+        if getattr(env, name, None) is None:
+            raise UnsupportedEnvironmentError(f"{env_id} has no {name}: set it in its class or its __init__")
     try:
         return leaves_of(env.observation_space)
     except UnsupportedSpaceError as error:
@@ -210,6 +213,10 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
         cause = error.__cause__ or error
         reason = f"its module {module} cannot be imported ({_lower(cause)})"
         return UnknownEnvironmentError(env_id, f"{reason}: install it, or add its folder to PYTHONPATH", ())
+    if is_of_call(error):
+        how = "its arguments follow its name in brackets, as literals"
+        hint = "" if env_id.endswith(")") else f"; {how}: {env_id}(name=value)"
+        return UnsupportedEnvironmentError(f"{env_id} cannot be made: TypeError: {error}{hint}")
     return UnsupportedEnvironmentError(f"{env_id} cannot be made: {place_of(error)}")
 
 
@@ -288,7 +295,7 @@ def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = N
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
-    return env if kept else AsRows(env, leaves)
+    return env if kept and np.dtype(dtype).kind == "f" else AsRows(env, leaves)
 
 
 def _wrapped(env_id: str, settings: EnvSettings, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:

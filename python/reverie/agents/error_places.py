@@ -34,6 +34,12 @@ def place_of(error: BaseException) -> str:
     return f"{text} ({frame.filename}, line {frame.lineno})"
 
 
+def is_of_call(error: BaseException) -> bool:
+    """Whether the arguments of a call from this package do not fit what the user named, whose code did not begin."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, TypeError) and not any(_may_be_of_a_user(one.filename) for one in frames)
+
+
 def _may_be_of_a_user(filename: str) -> bool:
     if filename.startswith(_OTHERS):
         return False

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.observations import Leaf, part_of
+from reverie.agents.observations import Leaf, inexact, part_of
 
 _LOG = logging.getLogger("reverie")
 MASK = "action_mask"
@@ -142,6 +142,8 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return f"{what} of shape {part.shape}, and its observation_space has {leaf.shape}"
             if part.dtype.kind not in "biuf":
                 return f"{what} of dtype {part.dtype}, and it must consist of numbers"
+            if (number := inexact(leaf, part)) is not None:
+                return f"{what} of {part.dtype} with {number!s}, and its observation_space has {leaf.dtype}"
         return None
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:
@@ -173,5 +175,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Mapping) and value:
+        return f"a {type(value).__name__} with {' and '.join(map(str, value))}"
     shape = getattr(value, "shape", None)
     return repr(value) if not shape else f"a {type(value).__name__} of shape {tuple(shape)}"

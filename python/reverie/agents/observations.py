@@ -181,7 +181,10 @@ def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
 
 
 def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
-    """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`."""
+    """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`.
+
+    Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`.
+    """
     lead = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
     rows = [_stored(leaf, part, lead) for leaf, part in zip(leaves, parts, strict=True)]
     if len(leaves) == 1:
@@ -217,7 +220,21 @@ def _restored(leaf: Leaf, flat: Array) -> Array:
 def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     """The part as `[..., count]` of the leaf's dtype; categories count from 0."""
     flat = np.asarray(part).reshape(*lead, leaf.count)
+    if (number := inexact(leaf, flat)) is not None:
+        raise ValueError(f"{leaf.name} has the number {number!s}, which its dtype {leaf.dtype} cannot hold")
     return (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+
+
+def inexact(leaf: Leaf, part: Array) -> np.generic | None:
+    """A number of the part that becomes another one in the leaf's dtype, such as 0.5 in uint8; None without one.
+
+    Numbers become floating-point ones of any precision, with a rounding error.
+    """
+    if np.dtype(leaf.dtype).kind == "f" or part.dtype.kind not in "biuf" or np.can_cast(part.dtype, leaf.dtype):
+        return None
+    with np.errstate(invalid="ignore"):
+        changed = part.astype(leaf.dtype) != part
+    return part[changed][0] if changed.any() else None
 
 
 def part_of(observation: Any, leaf: Leaf) -> Any:

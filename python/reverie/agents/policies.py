@@ -46,6 +46,14 @@ class TrainedPolicy:
     rng: np.random.Generator
     """Draws sampled actions."""
 
+    def __repr__(self) -> str:
+        """The policy in one line; specs and settings are fields."""
+        run, source = self.run, "" if self.path is None else f", from {self.path}"
+        return (
+            f"<TrainedPolicy of {self.agent.name} on {self.spec.env_id}: {run.env_steps:,} steps,"
+            f" {run.updates:,} updates{source}>"
+        )
+
     def __call__(self, observation: Any, *, greedy: bool = True) -> NDArray[Any]:
         """The action for one observation, or actions for a batch of them.
 

@@ -167,17 +167,22 @@ def _agent(path: Path, fields: dict[str, Any], given: Agent | str | None) -> tup
             raise _wrong(path, KEY, field, value, "a text")
     if given is None and ":" in reference:
         raise PolicyError(
-            path, f"is of the agent {reference}, and a file imports no module by itself: name it (agent={reference!r})"
+            path, f"is of the agent {reference}, and a file imports no module by itself: {how_to_name(reference)}"
         )
     try:
         found, how = find_agent(reference if given is None else given)
     except agents.UnknownAgentError as error:
         if given is not None:
             raise
-        raise PolicyError(path, f"has the agent {reference!r}: {error}; name it as agent='module:agent'") from error
+        raise PolicyError(path, f"has the agent {reference!r}: {error}") from error
     if found.name != name:
         raise PolicyError(path, f"is of the agent {name}, and {found.name} was named: name the agent of the policy")
     return found, how
+
+
+def how_to_name(reference: str = "module:agent") -> str:
+    """What the reader of a policy of another package's agent is to do."""
+    return f"name it, as agent={reference!r} or --agent {reference}"
 
 
 def find_agent(agent: Agent | str) -> tuple[Agent, str]:

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from reverie._picklable import Picklable
 from reverie.agents.atari import is_game
@@ -363,12 +363,24 @@ def _with_settings(preset: Preset, settings: Mapping[str, Any], given: str, othe
 
 def setting_named(name: str, preset: Preset) -> str:
     """The setting that a name means: itself, or another library's name of it. Raises `PresetError` with the nearest."""
-    known = [*get_type_hints(type(preset.config)), *get_type_hints(RunSettings)]
+    known = list(_hints(preset))
     if name in known:
         return name
     if setting := synonym(name, known):
         return setting
     raise PresetError(preset.path, f"has no setting {name!r}{suggestion(name, known)}")
+
+
+def takes_integers(name: str, preset: Preset) -> bool:
+    """Whether the values of a setting are integers."""
+    hint = _hints(preset)[name]
+    return hint is int or int in get_args(hint)
+
+
+def _hints(preset: Preset) -> dict[str, Any]:
+    """The types of all settings by name; of a name that several tables have, that of the first, as `override` takes."""
+    classes = (EnvSettings, RunSettings, type(preset.config))
+    return {name: hint for one in classes for name, hint in get_type_hints(one).items()}
 
 
 def _value(text: str) -> Any:

@@ -19,7 +19,7 @@ from reverie.agents.env_ids import id_and_options, maker_of, without_options
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.first_step import report_masks
 from reverie.agents.named_parts import PartError, load_part, resolve
-from reverie.agents.observations import UnsupportedSpaceError, leaves_of, pack, part_of, row_space
+from reverie.agents.observations import UnsupportedSpaceError, inexact, leaves_of, pack, part_of, row_space
 from reverie.agents.wrapper_checks import require_shared_statistics
 
 SUCCESS = ("is_success", "success")
@@ -199,7 +199,7 @@ class OwnVector:
             seed = None
         observations, info = self._envs.reset(seed=seed)
         report_masks(self._source.env_id, info, self.leaves)
-        return self._rows(observations), {}
+        return self._all_rows("reset", observations), {}
 
     def step(
         self, actions: NDArray[Any]
@@ -208,8 +208,11 @@ class OwnVector:
         observations, reward, terminated, truncated, info = self._envs.step(
             np.asarray(actions, dtype=self._action_dtype)
         )
-        terminated, truncated = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
-        rows, over = self._rows(observations), terminated | truncated
+        rows = self._all_rows("step", observations)
+        reward = self._of_all("the reward", np.array(reward, dtype=np.float64))
+        terminated = self._of_all("terminated", np.array(terminated, dtype=bool))
+        truncated = self._of_all("truncated", np.array(truncated, dtype=bool))
+        over = terminated | truncated
         found: dict[str, Any] = {}
         if self._mode is AutoresetMode.SAME_STEP:
             found["final_obs"] = self._with_final(rows, over, info)
@@ -224,11 +227,31 @@ class OwnVector:
         found |= {key: ends[key] for key in SUCCESS if key in ends}
         if self.same_step:
             found["life_lost"] = np.zeros_like(over)
-        return rows, np.array(reward, dtype=np.float64), terminated, truncated, found
+        return rows, reward, terminated, truncated, found
 
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
+
+    def _all_rows(self, method: str, observations: Any) -> NDArray[Any]:
+        """The rows of the observations of all environments, which `method` returned."""
+        rows = self._rows(observations)
+        if len(rows) != self._num_envs:
+            number = f"{self._num_envs} environment{'s' if self._num_envs > 1 else ''}"
+            raise UnsupportedEnvironmentError(
+                f"{method} of {self._source.env_id} returns {len(rows)} observations, and it has {number}: return one"
+                " for each"
+            )
+        return rows
+
+    def _of_all(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """What a step returned for all environments, as an array `[N]`."""
+        if values.shape != (self._num_envs,):
+            raise UnsupportedEnvironmentError(
+                f"step of {self._source.env_id} returns {name} as an array of shape {values.shape}, and must return"
+                f" ({self._num_envs},): one for each environment"
+            )
+        return values
 
     def _rows(self, observations: Any) -> NDArray[Any]:
         """Observations as rows, without memory of the vector, which may use it again."""
@@ -241,6 +264,11 @@ class OwnVector:
                     raise ValueError(
                         f"observations of {self._source.env_id} have the shape {part.shape} in {leaf.name}, and its"
                         f" single_observation_space has {leaf.shape}: make them equal"
+                    ) from error
+                if (number := inexact(leaf, part)) is not None:
+                    raise UnsupportedEnvironmentError(
+                        f"{self._source.env_id} returns an observation of {part.dtype} with {number!s} in {leaf.name},"
+                        f" and its single_observation_space has {leaf.dtype}: make them equal"
                     ) from error
             raise
 

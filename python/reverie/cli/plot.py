@@ -64,8 +64,10 @@ def plot(
         draw(drawn, out, over)
     except OSError as error:
         refuse(error)
-    for run in sorted(drawn, key=lambda run: (run.env_id, run.agent, run.seed)):
-        print(summary(run))
+    for env_id in sorted({run.env_id for run in drawn}):
+        for name, alike in variants([run for run in drawn if run.env_id == env_id]):
+            for run in sorted(alike, key=lambda run: run.seed):
+                print(summary(run, name.removeprefix(run.agent)))
     print(f"learning curves: {out}")
 
 
@@ -130,8 +132,8 @@ def _first_reached(run: RunLog) -> str:
     return f"reached {target:g} after {reached:,} steps" if reached else f"never reached {target:g}"
 
 
-def summary(run: RunLog) -> str:
-    """A run in one line."""
+def summary(run: RunLog, settings: str = "") -> str:
+    """A run in one line; `settings` are those that other runs do not have, after a comma."""
     first = _first_reached(run)
     if run.finished is None and not run.returns:
         end = "not finished, and never evaluated"
@@ -140,7 +142,7 @@ def summary(run: RunLog) -> str:
     else:
         word = outcome(run.finished["confirmed"], run.target_return)
         end = f"{word}: {run.finished['mean_return']:.1f} after {run.finished['env_steps']:,} steps"
-    return f"{run.agent} on {run.env_id}, seed {run.seed}: {first}; {end}"
+    return f"{run.agent} on {run.env_id}{settings}, seed {run.seed}: {first}; {end}"
 
 
 def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 EXIT_FOUND = 0
 EXIT_NOTHING = 1
+SAME_FOR_ALL = {
+    "max_env_steps": "when runs are evaluated",
+    "evaluate_every": "when runs are evaluated",
+    "time_limit": "what evaluations play",
+    "evaluation_env": "what evaluations play",
+    "evaluation_wrappers": "what evaluations play",
+}
+"""Settings by which returns of two trials would not be comparable, and why."""
 EPILOG = (
     "Exit codes: 0 at least one trial was completed; 1 none was; 2 invalid arguments, or this machine cannot run it;"
     " 130 interrupted."
@@ -127,6 +135,8 @@ def _space(request: TrainRequest, preset: Preset, file: Path | None, searched: S
         for name, option in fixed.items():
             if (setting := presets.setting_named(name, preset)) in space:
                 refuse(f"{setting} has a value by {option} and a range in the search space: leave one of them out")
+    except presets.PresetError as error:
+        refuse(presets.PresetError(error.path, error.reason, agents.find(request.agent).name))
     except (ValueError, OSError) as error:
         refuse(error)
     return space
@@ -142,9 +152,9 @@ def _plan(
 ) -> SearchPlan:
     from reverie.cli.search_trials import SearchPlan
 
-    for name in ("max_env_steps", "evaluate_every"):
+    for name, what in SAME_FOR_ALL.items():
         if name in space:
-            refuse(f"search space: {name} sets when runs are evaluated, and is the same for all trials: leave it out")
+            refuse(f"search space: {name} sets {what}, and is the same for all trials: leave it out")
     agent = agents.find(request.agent).name
     folder = out or Path("runs") / f"search-{agent}-{request.env.replace('/', '_')}"
     run = preset.run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from reverie.agents.core import Preset
 
 BEST = "best.toml"
+NEW_SEEDS = 5
+"""How many seeds the printed command trains on."""
 
 
 def rows(plan: SearchPlan, study: Any) -> list[dict[str, Any]]:
@@ -70,11 +73,11 @@ def save_best(plan: SearchPlan, preset: Preset, best: dict[str, Any]) -> Path:
 def line(row: dict[str, Any]) -> str:
     """A trial in one line."""
     settings = ", ".join(f"{name} {_short(text)}" for name, text in row["settings"].items())
-    value = "" if row["value"] is None else f" {row['value']:.1f}"
-    ended = {"complete": "", "pruned": f", pruned after {row['env_steps'] or 0:,} steps"}.get(
-        row["state"], ", no result"
+    value = [] if row["value"] is None else [f"{row['value']:.1f}"]
+    ended = {"complete": [], "pruned": [f"pruned after {row['env_steps'] or 0:,} steps"]}.get(
+        row["state"], ["no result"]
     )
-    return f"trial {row['trial']}:{value}{ended}; {settings}"
+    return f"trial {row['trial']}: {', '.join([*value, *ended])}; {settings}"
 
 
 def show(plan: SearchPlan, study: Any, preset: Preset, *, as_json: bool) -> bool:
@@ -90,11 +93,11 @@ def show(plan: SearchPlan, study: Any, preset: Preset, *, as_json: bool) -> bool
     if best is None:
         print(f"reverie: none of {len(found)} trials was completed", file=sys.stderr)
     else:
-        request = plan.request
         console.print(
-            f"best: trial {best['trial']}, {plan.objective.value} return {best['value']:.1f}; to train with it:\n"
-            f"  reverie train {request.agent} --env {request.env} --config {saved}",
+            f"best: trial {best['trial']}, {plan.objective.value} return {best['value']:.1f}; to train with it on other"
+            f" seeds:\n  {shlex.join(_command(plan, saved))}",
             soft_wrap=True,
+            markup=False,
         )
     if as_json:
         together = {
@@ -110,6 +113,16 @@ def show(plan: SearchPlan, study: Any, preset: Preset, *, as_json: bool) -> bool
         }
         print(json.dumps(together), flush=True)
     return best is not None
+
+
+def _command(plan: SearchPlan, preset: Path | None) -> list[str]:
+    """The command that trains with the best settings, on seeds that did not select them."""
+    first = max(plan.seeds) + 1
+    seeds = f"{first}-{first + NEW_SEEDS - 1}"
+    return [
+        *("reverie", "train", plan.request.agent, "--env", plan.request.env),
+        *("--config", str(preset), "--seeds", seeds),
+    ]
 
 
 def _table(plan: SearchPlan, found: list[dict[str, Any]]) -> Table:

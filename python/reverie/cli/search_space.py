@@ -95,7 +95,10 @@ def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
         name = presets.setting_named(given, preset)
         if name in space:
             raise SpaceError(given, f"is another name of {name}, which has a range already: leave one of them out")
-        space[name] = _from_text(given, part) if isinstance(part, str) else _from_table(given, part)
+        space[name] = found = _from_text(given, part) if isinstance(part, str) else _from_table(given, part)
+        if isinstance(found, Range) and not found.integer and presets.takes_integers(name, preset):
+            form = f"write {given}=int:LOW:HIGH, or logint for a logarithmic range"
+            raise SpaceError(given, f"takes integers: {form}")
         for text in space[name].ends():
             presets.override(preset, [f"{name}={text}"])
     if not space:

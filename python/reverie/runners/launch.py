@@ -191,9 +191,9 @@ def train(
         topology = replace(topology, folder=place)
         trained = agent
         if init_from is not None and earlier.checkpoint is None:
-            from reverie.runners.checkpoints.warm_start import warm_started  # needs safetensors
+            from reverie.runners.checkpoints.warm_start import path_of, warm_started  # needs safetensors
 
-            trained = warm_started(agent, topology, _checks.path("init_from", init_from))
+            trained = warm_started(agent, topology, path_of(init_from))
         if runner != "local":
             _require_importable(trained)
         if place is not None:

@@ -384,6 +384,13 @@ def test_a_policy_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.read_bytes()] == [one.read_bytes() for one in path.parent.iterdir()] == [before]
 
 
+def test_a_policy_is_shown_in_one_line(tmp_path):
+    policy = untrained()
+    assert repr(policy) == "<TrainedPolicy of dqn on CartPole-v1: 2 steps, 3 updates>"
+    path = policy.save(tmp_path / "p.safetensors")
+    assert repr(reverie.load_policy(path)) == f"<TrainedPolicy of dqn on CartPole-v1: 2 steps, 3 updates, from {path}>"
+
+
 MINE = """
 import dataclasses
 from reverie.agents.dqn import agent as dqn
@@ -401,7 +408,11 @@ def test_an_agent_of_another_package_is_named_by_the_reader_and_never_imported_b
     policy = dataclasses.replace(untrained(), agent=mine, reference="policy_tests_mine:agent")
     path = policy.save(tmp_path / "p.safetensors")
     monkeypatch.delitem(sys.modules, "policy_tests_mine")
-    with pytest.raises(PolicyError, match=r"is of the agent policy_tests_mine:agent, and a file imports no module"):
+    reason = (
+        r"is of the agent policy_tests_mine:agent, and a file imports no module by itself: name it, as"
+        r" agent='policy_tests_mine:agent' or --agent policy_tests_mine:agent$"
+    )
+    with pytest.raises(PolicyError, match=reason):
         reverie.load_policy(path)
     assert "policy_tests_mine" not in sys.modules
     obs = observations(policy.spec, 8)
@@ -411,6 +422,25 @@ def test_an_agent_of_another_package_is_named_by_the_reader_and_never_imported_b
         reverie.load_policy(path, agent="policy_tests_mine:other")
     with pytest.raises(TypeError, match="agent must be an agent or its name, got 7"):
         reverie.load_policy(path, agent=7)
+
+
+@pytest.mark.parametrize("whole_run", [True, False])
+def test_a_checkpoint_of_an_agent_of_another_package_is_loaded_with_the_agent(tmp_path, monkeypatch, whole_run):
+    (tmp_path / "policy_tests_theirs.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    theirs = agents.find("policy_tests_theirs:agent")
+    folder = tmp_path / "run"
+    options = {"max_env_steps": 60, "evaluate_every": 60, "screening_episodes": 1, "confirmation_episodes": 1}
+    result = reverie.train(theirs, "CartPole-v1", config=untrained().config, folder=folder, **options)
+    path = folder if whole_run else next((folder / "checkpoints").glob("0*"))
+    reason = (
+        "is of the agent mine-own, which is neither an agent of Reverie nor one that an installed package lists: name"
+        " it, as agent='module:agent' or --agent module:agent$"
+    )
+    with pytest.raises(CheckpointError, match=reason):
+        reverie.load_policy(path)
+    obs = observations(result.policy.spec, 8)
+    assert (reverie.load_policy(path, agent=theirs)(obs) == result.policy(obs)).all()
 
 
 class Bare:

@@ -196,6 +196,11 @@ def test_another_agent_a_missing_run_and_a_resume_are_refused(trained_runs, tmp_
         learner_from("gorila", trained_runs("dqn"))
     with pytest.raises(CheckpointError, match="is missing"):
         train(**settings("dqn"), init_from=tmp_path / "nothing")
+    policy = reverie.load_policy(trained_runs("dqn"))
+    with pytest.raises(
+        TypeError, match=r"init_from must be a path, got <TrainedPolicy of dqn .*>: save the policy to a"
+    ):
+        train(**settings("dqn"), init_from=policy)
     with pytest.raises(ValueError, match="init_from begins a run and resume continues one"):
         train(**settings("dqn"), init_from=trained_runs("dqn"), resume=trained_runs("dqn"))
     with pytest.raises(TypeError, match="init_from must be a path, got 7"):

@@ -87,7 +87,7 @@ class Learner(NetworkLearner):
         bonus = temperature if config.entropy_in_target else 0.0
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, bonus)
         q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
-        error = critics_loss(q_tm1, target, weights)
+        error = self._critics_loss(q_tm1, target, weights)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
         loss = error
         if config.conservative_weight > 0:
@@ -100,6 +100,10 @@ class Learner(NetworkLearner):
             figures |= self._improve(s_tm1, temperature, actions)
         follow(self._critics_target, self._critics, config.target_rate)
         return critics_priorities(q_tm1, target, config), figures
+
+    def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
+        """The loss of the critics' values `[k, B]` for a target `[B]`; subclasses may have another one."""
+        return critics_loss(q_tm1, target, weights)
 
     def _conservative(
         self, s_tm1: Tensor, s_t: Tensor, q_tm1: Tensor, weights: Tensor | None

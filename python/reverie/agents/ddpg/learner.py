@@ -57,7 +57,7 @@ class Learner(NetworkLearner):
             q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
         target = critic_target(float32(data["reward"]), float32(data["discount"]), q_t)
         q_tm1 = self._critic.module(s_tm1, data["action"])
-        error = critic_loss(q_tm1[0], target, weights)
+        error = self._critics_loss(q_tm1, target, weights)
         descend(self._critic, self._optimizers["critic"], error)
         gain = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
         descend(self._policy, self._optimizers["policy"], gain)
@@ -65,6 +65,10 @@ class Learner(NetworkLearner):
         follow(self._critic_target, self._critic, self._config.target_rate)
         figures: dict[str, float | Tensor] = {"critic_loss": error.detach(), "policy_loss": gain.detach()}
         return critics_priorities(q_tm1, target, self._config), figures
+
+    def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
+        """The loss of the critics' values `[k, B]` for a target `[B]`; subclasses may have another one."""
+        return critic_loss(q_tm1[0], target, weights)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

@@ -42,10 +42,13 @@ class Learner(NetworkLearner):
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
-        config = self._config
-        loss = batch_loss(self._online, self._target, data, config)
-        norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
+        loss = self._loss(data)
+        norm = descend_clipped(self._online, self._optimizers["online"], loss, self._config.max_grad_norm)
         return {"loss": loss.detach(), "gradient_norm": norm}
+
+    def _loss(self, data: dict[str, Tensor]) -> Tensor:
+        """The loss of a batch; subclasses may have another one."""
+        return batch_loss(self._online, self._target, data, self._config)
 
     def _after_update(self) -> None:
         if (self.version + 1) % self._config.target_period == 0:

@@ -77,13 +77,17 @@ class Learner(NetworkLearner):
             q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
         q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
-        error = critics_loss(q_tm1, target, weights)
+        error = self._critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
         if self._kind(self.version):
             figures |= self._improve(s_tm1, temperature)
         follow(self._critics_target, self._critics, config.target_rate)
         return critics_priorities(q_tm1, target, config), figures
+
+    def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
+        """The loss of the critics' values `[k, B]` for a target `[B]`; subclasses may have another one."""
+        return critics_loss(q_tm1, target, weights)
 
     def _improve(self, s_tm1: Tensor, temperature: Tensor) -> dict[str, Tensor]:
         """Step the policy and the temperature; returns figures."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from reverie import _checks
+from reverie import _checks, agents
 from reverie.agents import named_parameters
 from reverie.agents.agent import Agent
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, UnknownEnvironmentError, UnsupportedEnvironmentError, describe
 from reverie.agents.policies import TrainedPolicy, read
-from reverie.agents.policy_files import SUFFIX, find_agent
+from reverie.agents.policy_files import SUFFIX, find_agent, how_to_name
 from reverie.agents.policy_records import PolicyError, TrainingRun
 from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
 
@@ -33,7 +33,15 @@ def is_policy_file(path: Path) -> bool:
 def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
     state = load(path)
     identity, weights = state["identity"], state["weights"]
-    found, reference = find_agent(identity["agent"] if agent is None else agent)
+    try:
+        found, reference = find_agent(identity["agent"] if agent is None else agent)
+    except agents.UnknownAgentError as error:
+        if agent is not None:
+            raise
+        whose = "neither an agent of Reverie nor one that an installed package lists"
+        raise CheckpointError(
+            path, f"is of the agent {identity['agent']}, which is {whose}: {how_to_name()}"
+        ) from error
     if found.name != identity["agent"]:
         raise CheckpointError(
             path,

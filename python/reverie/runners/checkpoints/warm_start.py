@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import Learner, ParameterShard, Stopwatch, seed_of
 from reverie.agents.environments import EnvSpec
@@ -22,6 +23,7 @@ from reverie.runners.checkpoints.checkpoint_files import load
 from reverie.runners.checkpoints.finished_runs import flat_of
 from reverie.runners.checkpoints.policies import is_policy_file, load_policy
 from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.events import Result
 
 Weights = NDArray[np.float32]
 
@@ -58,6 +60,16 @@ class WarmShards:
         shard = self.make(spec, config, index=index, **options)
         shard.load_state_dict(self.state_of(spec, config, self.state, index))
         return shard
+
+
+def path_of(init_from: object) -> Path:
+    """The path of trained weights. Raises TypeError, which explains how an object becomes a file."""
+    if isinstance(init_from, TrainedPolicy | Result):
+        raise TypeError(
+            f"init_from must be a path, got {init_from!r}: save the policy to a .safetensors file, or give the run's"
+            " folder"
+        )
+    return _checks.path("init_from", init_from)
 
 
 def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
