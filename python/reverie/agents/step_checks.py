@@ -28,7 +28,7 @@ class InvalidStepError(EnvironmentCrashedError):
     def _text(self) -> str:
         crash = self.crash
         return (
-            f"{crash.env_id} returned {crash.error} at step {crash.step} from seed {crash.seed}: agents learn from"
+            f"{crash.env_id} returned {crash.error} at step {crash.step} from seed {crash.seed}: agents need"
             " finite numbers of float32; correct the environment, or name a wrapper that replaces such numbers"
         )
 

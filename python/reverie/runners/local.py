@@ -235,11 +235,12 @@ class _Loop:
             while True:
                 try:
                     return self.evaluator.evaluate(self.policy, seeds, self._while_evaluating())
+                except InvalidStepError:
+                    raise
                 except EnvironmentCrashedError as error:
                     self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
                     place = error.crash.seed, error.crash.step
-                    again = not isinstance(error, InvalidStepError) and len(crashes) + 1 < attempts
-                    if not again or (error.crash.step > 0 and place in crashes[-1:]):
+                    if len(crashes) + 1 >= attempts or (error.crash.step > 0 and place in crashes[-1:]):
                         raise
                     crashes.append(place)
 

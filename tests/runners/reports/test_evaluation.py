@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.dqn.actor import Actor as DqnActor  # noqa: E402
+from reverie.agents.step_checks import InvalidStepError  # noqa: E402
 from reverie.runners import (  # noqa: E402
     EnvironmentRestarted,
     RoleAwaited,
@@ -261,6 +262,56 @@ def test_an_environment_that_raises_at_its_reset_is_reported_with_its_seed(monke
     with pytest.raises(EnvironmentCrashedError, match="raised at step 0 from seed 8: RuntimeError: the simulator does"):
         play()
     assert play().returns == (3.0, 3.0)
+
+
+class NotFinite(gymnasium.Env):
+    """Ends after three steps; has a number of the test in the observation or the reward of one of them."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, where="reward", at=2, number="nan", of_seed=8):
+        self._where, self._at, self._number, self._of_seed = where, at, float(number), of_seed
+
+    def reset(self, *, seed=None, options=None):
+        self._steps, self._wrong = 0, seed == self._of_seed
+        return self._observed(), {}
+
+    def step(self, action):
+        self._steps += 1
+        reward = self._number if self._now("reward") else 1.0
+        return self._observed(), reward, self._steps == 3, False, {}
+
+    def _observed(self):
+        return np.array([0.0, self._number if self._now("observation") else 0.0], np.float32)
+
+    def _now(self, where):
+        return self._wrong and (where, self._steps) == (self._where, self._at)
+
+
+gymnasium.register("ReverieNotFinite-v0", NotFinite)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    ("where", "step"), [("reward", 1), ("reward", 3), ("observation", 0), ("observation", 2), ("observation", 3)]
+)
+def test_an_evaluation_ends_at_a_number_that_is_not_finite_and_names_seed_and_step(where, step, number):
+    evaluator = Evaluator(f"ReverieNotFinite-v0(where={where!r}, at={step}, number={number!r})", 3)
+    play = lambda seeds: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), seeds)  # noqa: E731
+    what = "a reward of" if where == "reward" else "an observation with"
+    with pytest.raises(InvalidStepError, match=f"returned {what} {number} at step {step} from seed 8: agents need"):
+        play((6, 7, 8, 9))
+    assert play((6, 7, 9)).returns == (3.0, 3.0, 3.0)
+
+
+def test_a_run_ends_at_an_evaluation_with_a_number_that_is_not_finite_and_does_not_repeat_it():
+    first, events = screening_seeds(1)[0], []
+    of_the_run = {"max_env_steps": 60, "learning_starts": 20, "evaluate_every": 20, "screening_episodes": 1}
+    own = {"evaluation_env": f"ReverieNotFinite-v0(of_seed={first})"}
+    with pytest.raises(InvalidStepError, match=f"a reward of nan at step 2 from seed {first}"):
+        train("dqn", "ReverieNotFinite-v0(of_seed=-1)", on_event=events.append, **of_the_run, **own)
+    assert not any(isinstance(event, EnvironmentRestarted) for event in events)
 
 
 @pytest.mark.parametrize(

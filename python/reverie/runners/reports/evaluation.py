@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from reverie import _checks
 from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.environments import EnvSpec, make_one
+from reverie.agents.environments import EnvSpec, describe, make_one
 from reverie.agents.episodes import Episodes
 from reverie.agents.error_places import place_of
-from reverie.agents.step_checks import require_shapes
+from reverie.agents.step_checks import StepChecks, require_shapes
 from reverie.agents.vectors import SUCCESS
 
 
@@ -117,8 +117,9 @@ class Evaluator:
                 f"env is {env!r}, and an Evaluator makes its environments itself: give the id of an environment, or the"
                 " `spec` of a policy"
             )
-        self._env = env.for_evaluation() if isinstance(env, EnvSpec) else env
-        self._env_id = self._env if isinstance(self._env, str) else self._env.env_id
+        self._env = env.for_evaluation() if isinstance(env, EnvSpec) else describe(env)
+        self._env_id = self._env.env_id
+        self._step_checks = StepChecks(self._env)
         self._envs = [make_one(self._env) for _ in range(_checks.count("num_envs", num_envs, 1))]
 
     def evaluate(
@@ -136,8 +137,9 @@ class Evaluator:
         may raise, which ends the evaluation. `recorder` receives the steps.
 
         Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
-        and step (0: its reset); all environments are made again then. It is a `MisshapenStepError` where nothing can be
-        computed of an observation, since it is not of its space. An `UnsupportedEnvironmentError` passes.
+        and step (0: its reset); all environments are made again then. It is an `InvalidStepError` for a reward or an
+        observation that is not finite, and a `MisshapenStepError` where nothing can be computed of an observation,
+        since it is not of its space. An `UnsupportedEnvironmentError` passes.
         """
         seeds, together = tuple(seeds), len(self._envs)
         if not seeds:
@@ -176,15 +178,15 @@ class Evaluator:
         returns = [0.0] * len(seeds)
         ended: dict[int, _Episode] = {}
         running, steps, episodes = list(range(len(seeds))), 0, Episodes(policy, len(seeds))
+        rows = self._checked(observations, returns, running, seeds, steps)
         while running:
             meanwhile()
             try:
-                actions = episodes.actions(np.stack([observations[i] for i in running]), running)
+                actions = episodes.actions(rows, running)
             except Exception as error:
-                for i in running:
-                    require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
+                self._require_shapes(running, seeds, steps, error)
                 raise
-            still = []
+            rewards = []
             steps += 1
             for i, action in zip(running, actions, strict=True):
                 try:
@@ -194,15 +196,45 @@ class Evaluator:
                 except Exception as error:
                     require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=steps, error=error)
                     raise self._crashed(seeds[i], steps, error) from error
-                returns[i] += float(reward)
+                rewards.append(float(reward))
+                returns[i] += rewards[-1]
                 if recorder is not None:
-                    recorder.step(i, action, float(reward), bool(terminated), bool(truncated), observations[i])
+                    recorder.step(i, action, rewards[-1], bool(terminated), bool(truncated), observations[i])
                 if terminated or truncated:
                     ended[i] = _Episode(returns[i], steps, _success(info))
-                else:
-                    still.append(i)
-            running = still
+            rows = self._checked(observations, rewards, running, seeds, steps)
+            rows = rows[[i not in ended for i in running]]
+            running = [i for i in running if i not in ended]
         return [ended[i] for i in range(len(seeds))]
+
+    def _checked(
+        self,
+        observations: Sequence[NDArray[Any]],
+        rewards: Sequence[float],
+        running: Sequence[int],
+        seeds: Sequence[int],
+        step: int,
+    ) -> NDArray[Any]:
+        """The observations of running episodes as one array, after a step that gave them these rewards.
+
+        Raises `InvalidStepError` for one that is not finite, `MisshapenStepError` for one that is not of its space.
+        """
+        try:
+            rows = np.stack([observations[i] for i in running])
+        except Exception as error:
+            self._require_shapes(running, seeds, step, error)
+            raise
+        received = np.array(rewards)
+        if not self._step_checks.passes(rows, received):
+            for k, i in enumerate(running):
+                one = slice(k, k + 1)
+                none = np.zeros(1, bool)
+                self._step_checks.require_finite(rows[one], received[one], none, seed=seeds[i], step=step)
+        return rows
+
+    def _require_shapes(self, running: Sequence[int], seeds: Sequence[int], step: int, error: Exception) -> None:
+        for i in running:
+            require_shapes(self._env_id, self._envs[i], seed=seeds[i], step=step, error=error)
 
     def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
         """Make all environments again; returns the error to raise."""
