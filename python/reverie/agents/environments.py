@@ -289,9 +289,10 @@ def _with_arrays(env_id: str, settings: EnvSettings, render_mode: str | None = N
             listed=False,
         ) from error
     leaves = _leaves(env_id, env)
-    if not isinstance(env, OneOfVector):
-        env = FirstStepChecked(env, env_id, leaves, partial(_wrapped, env_id, settings))
-        env = ActionsOfSpace(env) if own_dtype(env.action_space) else env
+    if isinstance(env, OneOfVector):  # its observations are rows
+        return env
+    env = FirstStepChecked(env, env_id, leaves, partial(_wrapped, env_id, settings))
+    env = ActionsOfSpace(env) if own_dtype(env.action_space) else env
     shape, dtype = row_form(leaves)
     space = env.observation_space
     kept = isinstance(space, spaces.Box) and space.shape == shape and np.dtype(space.dtype) == dtype
