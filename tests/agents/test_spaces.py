@@ -342,6 +342,8 @@ def test_every_agent_learns_from_a_nest_with_normalised_numbers_and_rewards_and_
         policy({"camera": batch["camera"], "joints": batch["joints"]})
     with pytest.raises(ValueError, match="the observation is a list of 3, and this policy reads a dict with camera"):
         policy(seen)
+    with pytest.raises(ValueError, match=r"^joints/0 has nan, and a policy takes finite numbers"):
+        policy({**seen[0], "joints": (seen[0]["joints"][0] * np.nan, 5)})
     for wrong in (8, 4):
         with pytest.raises(ValueError, match=rf"joints/1 has the category {wrong}, and this policy takes 5 to 7"):
             policy({**seen[0], "joints": (seen[0]["joints"][0], wrong)})

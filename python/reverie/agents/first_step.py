@@ -142,7 +142,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return f"{what} of shape {part.shape}, and its observation_space has {leaf.shape}"
             if part.dtype.kind not in "biuf":
                 return f"{what} of dtype {part.dtype}, and it must consist of numbers"
-            if (number := inexact(leaf, part)) is not None:
+            if (number := inexact(leaf.dtype, part)) is not None:
                 return f"{what} of {part.dtype} with {number!s}, and its observation_space has {leaf.dtype}"
         return None
 

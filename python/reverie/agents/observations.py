@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 SMALLEST_IMAGE = 3
 """Sides of the smallest array with three axes that counts as an image."""
@@ -220,20 +220,20 @@ def _restored(leaf: Leaf, flat: Array) -> Array:
 def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     """The part as `[..., count]` of the leaf's dtype; categories count from 0."""
     flat = np.asarray(part).reshape(*lead, leaf.count)
-    if (number := inexact(leaf, flat)) is not None:
+    if (number := inexact(leaf.dtype, flat)) is not None:
         raise ValueError(f"{leaf.name} has the number {number!s}, which its dtype {leaf.dtype} cannot hold")
     return (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
 
 
-def inexact(leaf: Leaf, part: Array) -> np.generic | None:
-    """A number of the part that becomes another one in the leaf's dtype, such as 0.5 in uint8; None without one.
+def inexact(dtype: DTypeLike, part: Array) -> np.generic | None:
+    """A number of the part that becomes another one in `dtype`, such as 0.5 in uint8; None without one.
 
     Numbers become floating-point ones of any precision, with a rounding error.
     """
-    if np.dtype(leaf.dtype).kind == "f" or part.dtype.kind not in "biuf" or np.can_cast(part.dtype, leaf.dtype):
+    if np.dtype(dtype).kind == "f" or part.dtype.kind not in "biuf" or np.can_cast(part.dtype, dtype):
         return None
     with np.errstate(invalid="ignore"):
-        changed = part.astype(leaf.dtype) != part
+        changed = part.astype(dtype) != part
     return part[changed][0] if changed.any() else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from reverie._late_types import late
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
-from reverie.agents.observations import Leaf, pack, part_of
+from reverie.agents.observations import Leaf, inexact, pack, part_of
 from reverie.agents.policy_records import PolicyRecord, TrainingRun
+from reverie.agents.step_checks import StepChecks
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -64,8 +66,9 @@ class TrainedPolicy:
         a batch; of the dtype of its action space if that is another. With `greedy=False` it is drawn from `rng` as an
         actor draws it at the end of training.
 
-        Raises ValueError for another shape, missing parts or a category that its space does not have, and TypeError for
-        another kind of dtype, or if the policy is `recurrent`.
+        Raises ValueError for another shape, missing parts, a category that its space does not have, or a number that is
+        not finite or that `spec.obs_dtype` cannot hold; and TypeError for another kind of dtype, or if the policy is
+        `recurrent`.
         """
         if self.recurrent:
             raise TypeError(
@@ -219,8 +222,21 @@ class TrainedPolicy:
                 f"observations have shape {given.shape}, and this policy takes {shape}, or a batch (N, "
                 f"{', '.join(map(str, shape))})"
             )
-        # PyTorch shares the array's memory, and warns about memory that is read-only.
-        return np.require(given[None] if single else given, wanted, ["C", "W"]), single
+        batch = given[None] if single else given
+        if (number := inexact(wanted, batch)) is not None:
+            raise ValueError(f"the observation has the number {number!s}, which {wanted} of this policy cannot hold")
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            # PyTorch shares the array's memory, and warns about memory that is read-only.
+            batch = np.require(batch, wanted, ["C", "W"])
+        if (found := self._step_checks.not_finite(batch)) is not None:
+            which, name, text = found
+            whose = name or ("the observation" if single else f"observation {which}")
+            raise ValueError(f"{whose} has {text}, and a policy takes finite numbers of float32")
+        return batch, single
+
+    @cached_property
+    def _step_checks(self) -> StepChecks:
+        return StepChecks(self.spec)
 
     def _rows(self, observation: Any) -> NDArray[Any]:
         """Rows of the leaves of an observation, or of a batch of them, as the environment returns it."""

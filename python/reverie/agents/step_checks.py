@@ -6,7 +6,7 @@ Shapes are checked where a step failed, or what was to be computed of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -96,7 +96,7 @@ class StepChecks:
         if not _are_small(reward):
             return False
         if self._mixed:
-            return all(_are_small(part) for part in self._parts(obs))
+            return all(_are_small(part) for _, part in self._floats(obs))
         return not self._has_floats or _are_small(obs)
 
     def require_finite(
@@ -106,26 +106,36 @@ class StepChecks:
 
         `seed` is that of the vector's last full reset (environment i has `seed` + i), `step` the number of steps since.
         """
-        self._refuse("a reward of", ~_finite(reward) & ~resets, reward, seed, step)
-        if self._has_floats:
-            self._refuse_observations(obs, seed, step)
-
-    def _parts(self, obs: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        for _, columns, dtype in self._columns:
-            part = obs[..., columns]
-            yield part.view(dtype) if self._mixed else part
-
-    def _refuse_observations(self, obs: NDArray[Any], seed: int, step: int) -> None:
-        if not self._columns:
-            self._refuse("an observation with", ~_finite(obs), obs, seed, step)
-        for (name, _, _), part in zip(self._columns, self._parts(obs), strict=True):
-            self._refuse(f"an observation whose {name} has", ~_finite(part), part, seed, step)
-
-    def _refuse(self, what: str, bad: NDArray[np.bool_], values: NDArray[Any], seed: int, step: int) -> None:
+        bad = ~_finite(reward) & ~resets
         if bad.any():
-            first = tuple(np.argwhere(bad)[0])
-            crash = Crash(self._env_id, seed + int(first[0]), step, f"{what} {values[first]!s}")
-            raise InvalidStepError(crash, 1)
+            which = int(bad.argmax())
+            self._refuse(f"a reward of {reward[which]!s}", seed + which, step)
+        if (found := self.not_finite(obs)) is not None:
+            which, name, number = found
+            self._refuse(f"an observation {f'whose {name} has' if name else 'with'} {number}", seed + which, step)
+
+    def not_finite(self, obs: NDArray[Any]) -> tuple[int, str, str] | None:
+        """The first number of observations `[N, ...]` that is not finite; None without one.
+
+        Its observation's number, its part's name (empty for the only part), and itself as text.
+        """
+        for name, part in self._floats(obs):
+            bad = ~_finite(part)
+            if bad.any():
+                first = tuple(np.argwhere(bad)[0])
+                return int(first[0]), name, str(part[first])
+        return None
+
+    def _floats(self, obs: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The floating-point parts of observations, and their names; the name of the only one is empty."""
+        if self._has_floats and not self._columns:
+            yield "", obs
+        for name, columns, dtype in self._columns:
+            part = obs[..., columns]
+            yield name, part.view(dtype) if self._mixed else part
+
+    def _refuse(self, what: str, seed: int, step: int) -> NoReturn:
+        raise InvalidStepError(Crash(self._env_id, seed, step, what), 1)
 
 
 def _are_small(values: NDArray[Any]) -> bool:

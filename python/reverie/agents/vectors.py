@@ -265,7 +265,7 @@ class OwnVector:
                         f"observations of {self._source.env_id} have the shape {part.shape} in {leaf.name}, and its"
                         f" single_observation_space has {leaf.shape}: make them equal"
                     ) from error
-                if (number := inexact(leaf, part)) is not None:
+                if (number := inexact(leaf.dtype, part)) is not None:
                     raise UnsupportedEnvironmentError(
                         f"{self._source.env_id} returns an observation of {part.dtype} with {number!s} in {leaf.name},"
                         f" and its single_observation_space has {leaf.dtype}: make them equal"

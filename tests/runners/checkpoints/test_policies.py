@@ -194,6 +194,26 @@ def test_an_observation_of_another_shape_or_kind_is_refused_and_of_its_kind_conv
         untrained("dqn", FRAMES)(np.zeros((4, 84, 84), np.float32))
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e300])
+def test_an_observation_that_is_not_finite_is_refused_as_that_of_an_environment(number, recwarn):
+    policy, wrong = untrained(), np.zeros((3, 4))
+    wrong[1:, 2] = number
+    with pytest.raises(ValueError, match=r"^observation 1 has (nan|-?inf), and a policy takes finite numbers"):
+        policy(wrong)
+    with pytest.raises(ValueError, match=r"^the observation has (nan|-?inf), and"):
+        policy(wrong[1])
+    assert not recwarn.list, "the conversion to infinity has no warning of its own"
+
+
+def test_an_observation_that_the_dtype_of_the_policy_cannot_hold_is_refused():
+    wrong = np.zeros((4, 84, 84), np.uint16)
+    policy = untrained("dqn", FRAMES)
+    policy(wrong)
+    wrong[0, 0, 0] = 256
+    with pytest.raises(ValueError, match="the observation has the number 256, which uint8 of this policy cannot hold"):
+        policy(wrong)
+
+
 def test_read_only_and_reversed_observations_are_taken(recwarn):
     policy = untrained()
     obs = observations(policy.spec, 3)
