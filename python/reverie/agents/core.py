@@ -228,10 +228,10 @@ class Learner(WeightSource, Protocol):
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
         """Begin with these weights; optimisers, counters and random state stay new. Only before the first update.
 
-        `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner of
-        this agent by name, as its `state_dict` has them; None if only `acting` is known, and other networks keep their
-        initial weights, with the running statistics of `acting`. Raises ValueError, which names network and parameter,
-        for other names and shapes.
+        `acting` `[P]` is for the actors' network and its targets. `networks` has all networks of another learner
+        by name, as its `state_dict` has them, and maybe more, if it is of another agent; None if only `acting` is
+        known, and other networks keep their initial weights, with the running statistics of `acting`. Raises
+        ValueError, which names network and parameter, for other names and shapes.
         """
 
 

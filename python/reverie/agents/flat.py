@@ -199,9 +199,14 @@ def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
     return (max_norm / (norm + 1e-6)).clamp_(max=1.0)
 
 
-def load_networks(own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named]) -> None:
-    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs."""
-    if found.keys() != own.keys():
+def load_networks(
+    own: Mapping[str, FlatNetwork[Any]], found: Mapping[str, Named], *, leave_others: bool = False
+) -> None:
+    """Load networks by name, and each by its parameters' names. Raises `ParameterError`, which names what differs.
+
+    With `leave_others` networks that are not the learner's own are left out, otherwise refused.
+    """
+    if own.keys() - found.keys() or (found.keys() - own.keys() and not leave_others):
         raise ParameterError(f"its networks are {', '.join(found)}, and this learner's {', '.join(own)}")
     for name, network in own.items():
         with parameters_of(f"network {name}"):

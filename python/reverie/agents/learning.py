@@ -372,7 +372,7 @@ class NetworkLearner(ABC):
                     self._networks[name].load(part)
             self._statistics.copy_from(self._networks[self.ACTING[0][0]].module)
         else:
-            load_networks(self._networks, networks)
+            load_networks(self._networks, networks, leave_others=True)
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:

@@ -57,6 +57,11 @@ def metadata(path: Path) -> dict[str, str]:
         return _metadata(path, file)
 
 
+def agent_of(path: Path) -> str:
+    """The name of the agent in a policy's file. Raises `PolicyError` as `read` does."""
+    return str(_fields(path, metadata(path)[KEY])["agent"])
+
+
 def read(path: Path, agent: Agent | str | None) -> tuple[PolicyRecord, dict[str, np.ndarray[Any, Any]]]:
     """The record of a file's policy, and its weights by name. `agent` is by default the one that the file names.
 

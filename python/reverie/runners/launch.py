@@ -126,10 +126,11 @@ def train(
     that do not end the run, such as a checkpoint or a log that cannot be written, are also warnings of the logger
     "reverie", unless a callback has a true attribute `shows_problems`.
 
-    `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy of the same agent, whose
-    weights the learner begins with; everything else begins as in a new run, and settings and environment may differ. A
-    run and a checkpoint give all networks, a file those that act; other networks have their initial weights. Names and
-    shapes are compared. With `resume=True` it is for a run that has no checkpoint yet; it excludes other values.
+    `init_from` is the run's folder, the checkpoint or the `.safetensors` file of a policy, whose weights the learner
+    begins with; everything else begins as in a new run, and settings and environment may differ. The policy is of the
+    same agent or of one with the same `make_policy`: a variant, or SAC after CQL on SAC. A run and a checkpoint give
+    all networks, a file those that act; other networks have their initial weights. Names and shapes are compared. With
+    `resume=True` it is for a run that has no checkpoint yet; it excludes other values.
 
     `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
     request no memory.

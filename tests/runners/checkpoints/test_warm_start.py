@@ -191,9 +191,41 @@ def test_a_file_for_other_critics_fits_since_it_has_none(trained_runs, tmp_path)
     assert learner_from("sac", path, critic_hidden=(7,)).version == 0
 
 
+@pytest.mark.parametrize(("name", "source"), [("sac", "cql-sac"), ("dqn", "cql"), ("gorila", "dqn"), ("cql", "dqn")])
+def test_a_learner_begins_with_the_weights_of_another_agent_with_the_same_policy(name, source, trained_runs, tmp_path):
+    folder = trained_runs(source)
+    file = reverie.load_policy(folder).save(tmp_path / "p.safetensors")
+    for path in (folder, file):
+        assert (learner_from(name, path).latest(-1).flat == acting_of(checkpoints.find(folder))).all()
+
+
+def test_fine_tuning_without_the_conservative_term_begins_with_the_critics_too(tmp_path, networks_of):
+    train(**settings("cql-sac", conservative_threshold=1.0), seed=3, folder=tmp_path)
+    saved = networks_of(checkpoints.load(checkpoints.find(tmp_path))["learner"])
+    warm = networks_of(learner_from("sac", tmp_path))
+    assert "factor" in saved
+    assert "factor" not in warm
+    assert all((saved[name] == one).all() for name, one in warm.items())
+
+
+def test_a_variant_begins_with_the_weights_of_the_agent_that_it_was_made_from(trained_runs, monkeypatch):
+    asked = settings("dqn")
+    variant = dataclasses.replace(asked["agent"], name="variant")
+    topology = plan(seed=9, **asked)
+    begun = warm_started(variant, topology, trained_runs("dqn"))
+    learner = begun.make_learner(topology.env, topology.config, None, seed=9, watch=Stopwatch())
+    assert (learner.latest(-1).flat == acting_of(checkpoints.find(trained_runs("dqn")))).all()
+    other = dataclasses.replace(variant, make_policy=lambda spec, config: None)
+    with pytest.raises(PolicyError, match="is of the agent dqn, and variant begins with weights of its own or of an"):
+        warm_started(other, topology, trained_runs("dqn"))
+
+
 def test_another_agent_a_missing_run_and_a_resume_are_refused(trained_runs, tmp_path):
-    with pytest.raises(CheckpointError, match="is of the agent dqn, and gorila was named"):
-        learner_from("gorila", trained_runs("dqn"))
+    with pytest.raises(PolicyError, match="is of the agent dqn, and rainbow begins with weights of its own or of an"):
+        learner_from("rainbow", trained_runs("dqn"))
+    with pytest.raises(PolicyError, match=r"its networks are policy, policy_target, critic, .*, and this learner's"):
+        learner_from("td3", trained_runs("ddpg"))
+    learner_from("td3", reverie.load_policy(trained_runs("ddpg")).save(tmp_path / "p.safetensors"))
     with pytest.raises(CheckpointError, match="is missing"):
         train(**settings("dqn"), init_from=tmp_path / "nothing")
     policy = reverie.load_policy(trained_runs("dqn"))

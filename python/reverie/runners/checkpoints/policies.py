@@ -12,7 +12,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, UnknownEnvironmentError, UnsupportedEnvironmentError, describe
 from reverie.agents.policies import TrainedPolicy, read
-from reverie.agents.policy_files import SUFFIX, find_agent, how_to_name
+from reverie.agents.policy_files import SUFFIX, agent_of, find_agent, how_to_name
 from reverie.agents.policy_records import PolicyError, TrainingRun
 from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
 
@@ -21,6 +21,27 @@ def load_policy(path: Path | str, *, agent: Agent | str | None = None, seed: int
     """Load a trained policy. See `reverie.load_policy`."""
     where, seed = _checks.path("path", path), _checks.count("seed", seed, 0)
     return read(where, agent, seed) if is_policy_file(where) else _of_checkpoint(find(where), agent, seed)
+
+
+def load_for(path: Path, agent: Agent) -> TrainedPolicy:
+    """The policy for a run of `agent`: of that agent, or of another one with the same `make_policy`.
+
+    Raises what `load_policy` raises.
+    """
+    name = agent_of(path) if is_policy_file(path) else load(find(path))["identity"]["agent"]
+    if name == agent.name:
+        return load_policy(path, agent=agent)
+    try:
+        other = agents.find(name)
+    except agents.UnknownAgentError:
+        other = None
+    if other is None or other.make_policy is not agent.make_policy:
+        raise PolicyError(
+            path,
+            f"is of the agent {name}, and {agent.name} begins with weights of its own or of an agent with the same"
+            " make_policy",
+        )
+    return load_policy(path, agent=other)
 
 
 def is_policy_file(path: Path) -> bool:

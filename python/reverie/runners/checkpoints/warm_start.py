@@ -21,7 +21,7 @@ from reverie.agents.policy_files import load_named
 from reverie.agents.policy_records import PolicyError
 from reverie.runners.checkpoints.checkpoint_files import load
 from reverie.runners.checkpoints.finished_runs import flat_of
-from reverie.runners.checkpoints.policies import is_policy_file, load_policy
+from reverie.runners.checkpoints.policies import is_policy_file, load_for
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Result
 
@@ -75,11 +75,12 @@ def path_of(init_from: object) -> Path:
 def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
     """The agent with learners that begin with the weights of a run, a checkpoint or a policy's file.
 
-    A run and a checkpoint give all networks of the learner, a file those that act. Raises what `load_policy` raises;
-    `PolicyError`, which names the weight or the network, if one has another name or shape in this run; and TypeError
-    for an agent of another package whose learner has no `warm_start`.
+    They are of the agent itself, or of another one with the same `make_policy`, such as a variant. A run and a
+    checkpoint give all networks of the learner, a file those that act. Raises what `load_policy` raises; `PolicyError`
+    for any other agent, and if a weight or a network, which it names, has another name or shape in this run; and
+    TypeError for an agent of another package whose learner has no `warm_start`.
     """
-    policy = load_policy(source, agent=agent)
+    policy = load_for(source, agent)
     assert policy.path is not None
     acting, networks = _acting(agent, topology, policy), None
     if not is_policy_file(source) and agent.parameters is None:
