@@ -63,4 +63,4 @@ def test_a_module_without_an_agent_ends_the_command_in_one_line(reverie):
     result = reverie("train", "a_package.mine:nothing", "--env", "CartPole-v1")
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert line.startswith("reverie: agent 'a_package.mine:nothing' cannot be imported from")
+    assert line.startswith("reverie: agent 'a_package.mine:nothing' cannot be imported:")

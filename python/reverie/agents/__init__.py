@@ -75,12 +75,16 @@ def _imported(name: str, reference: str) -> Agent:
     from reverie.agents.agent import Agent
 
     module, _, attribute = reference.partition(":")
+    failed = "cannot be imported" if name == reference else f"cannot be imported from {reference}"
     try:
         found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        hint = ": install it, or add its folder to PYTHONPATH" if f"{module}.".startswith(f"{error.name}.") else ""
+        raise AgentError(name, f"{failed}: {error}{hint}") from error
     except (ImportError, AttributeError) as error:
-        raise AgentError(name, f"cannot be imported from {reference}: {error}") from error
+        raise AgentError(name, f"{failed}: {error}") from error
     except Exception as error:  # of the module's own code
-        raise AgentError(name, f"cannot be imported from {reference}: {place_of(error)}") from error
+        raise AgentError(name, f"{failed}: {place_of(error)}") from error
     if not isinstance(found, Agent):
         raise AgentError(name, f"is a {type(found).__name__}, and must be a reverie.agents.agent.Agent")
     return found
