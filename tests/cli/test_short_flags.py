@@ -43,6 +43,38 @@ def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own
     assert f"has no setting '{name}'; did you mean {setting}?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "flags", "words"),
+    [
+        ("train", ["r2d2", "--burn-in", 4], "there is no option --burn-in: give --set burn_in=4"),
+        ("train", ["dqn", "--burn_in=4"], "there is no option --burn_in, and other agents have it: r2d2"),
+        ("train", ["ppo", "--num-steps=64"], "there is no option --num-steps: give --set unroll_length=64"),
+        (
+            "train",
+            ["dqn", "--epsilon-end", "--quiet"],
+            "there is no option --epsilon-end: give --set epsilon_end=VALUE",
+        ),
+        ("train", ["dqn", "--max-env-steps", 9], "there is no option --max-env-steps: give --max-steps 9"),
+        ("train", ["dqn", "--frame-stack", 4], "there is no option --frame-stack: give --set frame_stack=4"),
+        ("train", ["sac", "--alpha", 0.2], "there is no option --alpha: the temperature is learnt"),
+        ("train", ["sac", "--utd", 4], "samples_per_insert is the number of draws for each step"),
+        ("search", ["dqn", "--gamma", 0.9], "there is no option --gamma: give --set discount=0.9"),
+    ],
+)
+def test_a_setting_that_is_given_as_a_flag_is_refused_with_the_way_to_give_it(reverie, command, flags, words):
+    agent, *rest = flags
+    result = reverie(command, agent, "--env", "CartPole-v1", *rest)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_an_option_that_means_nothing_is_refused_with_those_of_a_similar_name(reverie):
+    for agent, flag in (("dqn", "--learning-rat"), ("nothing", "--burn-in")):
+        result = reverie("train", agent, "--env", "CartPole-v1", flag, 4)
+        assert result.exit_code == 2
+        assert f"No such option: {flag}" in result.stderr
+
+
 def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):
     for arguments, words in (
         (["sac", "--env", "Pendulum-v1", "--learning-rate", 0.1], "it has policy_learning_rate, critic_learning_rate"),

@@ -57,14 +57,23 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 """Names with the same meaning and the same values; of several settings the first that the agent has."""
 
+UPDATES = (
+    "samples_per_insert is the number of draws for each step that is stored, which is batch_size times the updates for"
+    " each step"
+)
+
 HINTS: dict[str, tuple[str, str]] = {
     "n_envs": ("envs_per_actor", "envs_per_actor is the number for each of num_actors"),
     "eval_freq": ("evaluate_every", "evaluate_every counts the steps of all environments together"),
     "eval_env": ("evaluation_env", "evaluation_env takes the id of an environment, or its class"),
     "save_freq": ("checkpoint_every", "checkpoint_every counts the steps of all environments together"),
-    "train_freq": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
-    "gradient_steps": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
-    "train_frequency": ("samples_per_insert", "samples_per_insert is the number of draws for each step that is stored"),
+    "train_freq": ("samples_per_insert", UPDATES),
+    "gradient_steps": ("samples_per_insert", UPDATES),
+    "train_frequency": ("samples_per_insert", UPDATES),
+    "utd": ("samples_per_insert", UPDATES),
+    "utd_ratio": ("samples_per_insert", UPDATES),
+    "replay_ratio": ("samples_per_insert", UPDATES),
+    "updates_per_step": ("samples_per_insert", UPDATES),
     "target_update_interval": ("target_period", "target_period counts updates"),
     "target_network_frequency": ("target_period", "target_period counts updates"),
     "exploration_fraction": ("epsilon_steps", "epsilon_steps is the number of environment steps"),
@@ -140,14 +149,14 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     if setting in known:
         return f": {words}"
     for meant in filter(None, (name, *SYNONYMS.get(name, ()), setting)):
-        if others := _agents_with(meant):
+        if others := agents_with(meant):
             what = "it" if meant == name else f"{meant} in its place"
             return f", and other agents have {what}: {', '.join(others)}"
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 
-def _agents_with(name: str) -> list[str]:
+def agents_with(name: str) -> list[str]:
     """The agents of this package that have a setting, which are imported for it."""
     configs = {one: import_module(f"{__package__}.{one.replace('-', '_')}").agent.config for one in AGENTS}
     return [one for one, config in configs.items() if name in {field.name for field in fields(config)}]

@@ -13,7 +13,7 @@ from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
 from reverie.cli.plot import plot
 from reverie.cli.train import train
-from reverie.cli.train_flags import TrainCommand
+from reverie.cli.train_flags import AgentCommand, TrainCommand
 
 app = typer.Typer(
     name="reverie",
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 app.command(epilog=EPILOG)(demo)
 app.command(epilog=EPILOG, cls=TrainCommand)(train)
-app.command(epilog=search.EPILOG)(search.search)
+app.command(epilog=search.EPILOG, cls=AgentCommand)(search.search)
 app.command("eval")(evaluate)
 app.command(epilog=export.EPILOG)(export.export)
 app.command()(plot)

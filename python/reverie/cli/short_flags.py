@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -31,6 +31,47 @@ SHORT_FLAGS = {
     "journal_sync": "replay_journal_sync",
 }
 """The setting of each short flag, by the name of its parameter."""
+
+
+def refuse_settings(args: Sequence[str], options: Collection[str]) -> None:
+    """End the command at a setting, or another library's name of one, that is given as an option and has none.
+
+    `args` begin with the agent; without a known one, nothing is refused here.
+    """
+    for index, one in enumerate(args):
+        flag, _, value = one.partition("=")
+        if one == "--":
+            return
+        if (
+            flag.startswith("--")
+            and flag not in options
+            and (words := _as_setting(args[0], flag, value or _value(args[index + 1 :])))
+        ):
+            refuse(words)
+
+
+def _value(following: Sequence[str]) -> str:
+    """The value of an option without `=`, from the arguments after it."""
+    return following[0] if following and not following[0].startswith("--") else "VALUE"
+
+
+def _as_setting(agent: str, flag: str, value: str) -> str:
+    """How a setting that was given as a flag is given; empty for anything else."""
+    from reverie import agents
+    from reverie.agents.env_settings import EnvSettings
+    from reverie.agents.run_settings import RunSettings
+    from reverie.agents.synonyms import HINTS, agents_with, suggestion, synonym
+
+    name = flag.removeprefix("--").replace("-", "_")
+    try:
+        found = agents.find(agent)
+    except (agents.UnknownAgentError, agents.AgentError):
+        return ""
+    known = [name for settings in (found.config, RunSettings, EnvSettings) for name in get_type_hints(settings)]
+    if setting := name if name in known else synonym(name, known):
+        short = next((f"--{to.replace('_', '-')} " for to, meant in SHORT_FLAGS.items() if meant == setting), "")
+        return f"there is no option {flag}: give {short or f'--set {setting}='}{value}"
+    return f"there is no option {flag}{suggestion(name, known)}" if name in HINTS or agents_with(name) else ""
 
 
 def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Preset:

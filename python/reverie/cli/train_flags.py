@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from reverie import agents
 from reverie.cli.common import LAST_LINE_JSON, flags_of, refuse
+from reverie.cli.short_flags import refuse_settings
 from reverie.cli.sizes import HELP, size_in_bytes
 
 
@@ -26,7 +27,16 @@ RESUME_MUST = "--resume-must"
 """How the parser gets `--resume=must`: a flag takes no value, and a value of its own would take the next argument."""
 
 
-class TrainCommand(TyperCommand):
+class AgentCommand(TyperCommand):
+    """A command whose first argument is an agent: it explains how settings of the agent are given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. A setting in the place of an option ends the command."""
+        refuse_settings(args, {name for one in self.get_params(ctx) for name in (*one.opts, *one.secondary_opts)})
+        return super().parse_args(ctx, args)
+
+
+class TrainCommand(AgentCommand):
     """Parses `--resume=must`, next to `--resume` without a value, and `--journal` without one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
