@@ -49,6 +49,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "exploration_noise": ("noise_sigma",),
     "prioritized_replay": ("prioritized",),
     "prioritized_replay_alpha": ("priority_exponent",),
+    "alpha": ("priority_exponent",),
     "prioritized_replay_beta0": ("importance_exponent",),
     "importance_sampling_exponent": ("importance_exponent",),
     "max_replay_size": ("capacity",),
@@ -134,7 +135,9 @@ HINTS: dict[str, tuple[str, str]] = {
 
 
 def synonym(name: str, known: Collection[str]) -> str:
-    """The setting that another library calls so, with the same values; empty without one."""
+    """The setting that another library calls so, with the same values; empty without one, and where a hint applies."""
+    if HINTS.get(name, ("",))[0] in known:
+        return ""
     return next((one for one in SYNONYMS.get(name, ()) if one in known), "")
 
 
