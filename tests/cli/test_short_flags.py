@@ -59,6 +59,7 @@ def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own
         ("train", ["sac", "--alpha", 0.2], "there is no option --alpha: the temperature is learnt"),
         ("train", ["rainbow", "--alpha", 0.2], "there is no option --alpha: give --set priority_exponent=0.2"),
         ("train", ["sac", "--utd", 4], "samples_per_insert is the number of draws for each step"),
+        ("search", ["dqn", "--learning-rate", 0.1], "there is no option --learning-rate: give --set learning_rate=0.1"),
         ("search", ["dqn", "--gamma", 0.9], "there is no option --gamma: give --set discount=0.9"),
     ],
 )

@@ -120,6 +120,8 @@ class StepChecks:
         Its observation's number, its part's name (empty for the only part), and itself as text.
         """
         for name, part in self._floats(obs):
+            if _are_small(part):
+                continue
             bad = ~_finite(part)
             if bad.any():
                 first = tuple(np.argwhere(bad)[0])

@@ -42,12 +42,10 @@ def refuse_settings(args: Sequence[str], options: Collection[str]) -> None:
         flag, _, value = one.partition("=")
         if one == "--":
             return
-        if (
-            flag.startswith("--")
-            and flag not in options
-            and (words := _as_setting(args[0], flag, value or _value(args[index + 1 :])))
-        ):
-            refuse(words)
+        if flag.startswith("--") and flag not in options:
+            words = _as_setting(args[0], flag, value or _value(args[index + 1 :]), options)
+            if words:
+                refuse(words)
 
 
 def _value(following: Sequence[str]) -> str:
@@ -55,7 +53,7 @@ def _value(following: Sequence[str]) -> str:
     return following[0] if following and not following[0].startswith("--") else "VALUE"
 
 
-def _as_setting(agent: str, flag: str, value: str) -> str:
+def _as_setting(agent: str, flag: str, value: str, options: Collection[str]) -> str:
     """How a setting that was given as a flag is given; empty for anything else."""
     from reverie import agents
     from reverie.agents.env_settings import EnvSettings
@@ -69,8 +67,9 @@ def _as_setting(agent: str, flag: str, value: str) -> str:
         return ""
     known = [name for settings in (found.config, RunSettings, EnvSettings) for name in get_type_hints(settings)]
     if setting := name if name in known else synonym(name, known):
-        short = next((f"--{to.replace('_', '-')} " for to, meant in SHORT_FLAGS.items() if meant == setting), "")
-        return f"there is no option {flag}: give {short or f'--set {setting}='}{value}"
+        short = [f"--{to.replace('_', '-')}" for to, meant in SHORT_FLAGS.items() if meant == setting]
+        form = f"{short[0]} " if short and short[0] in options else f"--set {setting}="
+        return f"there is no option {flag}: give {form}{value}"
     return f"there is no option {flag}{suggestion(name, known)}" if name in HINTS or agents_with(name) else ""
 
 
