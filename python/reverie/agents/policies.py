@@ -223,11 +223,15 @@ class TrainedPolicy:
                 f"{', '.join(map(str, shape))})"
             )
         batch = given[None] if single else given
-        if (number := inexact(wanted, batch)) is not None:
-            raise ValueError(f"the observation has the number {number!s}, which {wanted} of this policy cannot hold")
-        with np.errstate(over="ignore"):  # what becomes infinite is refused below
-            # PyTorch shares the array's memory, and warns about memory that is read-only.
-            batch = np.require(batch, wanted, ["C", "W"])
+        if batch.dtype != wanted:
+            if (number := inexact(wanted, batch)) is not None:
+                raise ValueError(
+                    f"the observation has the number {number!s}, which {wanted} of this policy cannot hold"
+                )
+            with np.errstate(over="ignore"):  # what becomes infinite is refused below
+                batch = batch.astype(wanted)
+        # PyTorch shares the array's memory, and warns about memory that is read-only.
+        batch = np.require(batch, requirements=["C", "W"])
         if (found := self._step_checks.not_finite(batch)) is not None:
             which, name, text = found
             whose = name or ("the observation" if single else f"observation {which}")
