@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from reverie import _checks, agents
-from reverie.agents import named_parameters
+from reverie.agents import named_parameters, policy_files
 from reverie.agents.agent import Agent
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, UnknownEnvironmentError, UnsupportedEnvironmentError, describe
 from reverie.agents.policies import TrainedPolicy, read
-from reverie.agents.policy_files import SUFFIX, agent_of, find_agent, how_to_name
+from reverie.agents.policy_files import SUFFIX, find_agent, how_to_name
 from reverie.agents.policy_records import PolicyError, TrainingRun
-from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, find, load
+from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError, agent_of, find, load
 
 
 def load_policy(path: Path | str, *, agent: Agent | str | None = None, seed: int = 0) -> TrainedPolicy:
@@ -28,7 +28,7 @@ def load_for(path: Path, agent: Agent) -> TrainedPolicy:
 
     Raises what `load_policy` raises.
     """
-    name = agent_of(path) if is_policy_file(path) else load(find(path))["identity"]["agent"]
+    name = policy_files.agent_of(path) if is_policy_file(path) else agent_of(find(path))
     if name == agent.name:
         return load_policy(path, agent=agent)
     try:
