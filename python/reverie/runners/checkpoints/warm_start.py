@@ -110,4 +110,5 @@ def _first(make: WarmLearners, topology: Topology, path: Path) -> Learner:
         seed = seed_of(topology.seed, 1)
         return make(topology.env, topology.config, None, seed=seed, watch=Stopwatch())
     except ValueError as error:
-        raise PolicyError(path, f"does not fit this run: {error}") from error
+        way = "; its policy alone does: give a file that load_policy(RUN).save(FILE) made" if make.networks else ""
+        raise PolicyError(path, f"does not fit this run: {error}{way}") from error
