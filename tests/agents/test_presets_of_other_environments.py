@@ -116,18 +116,19 @@ def test_atari_games_take_the_settings_of_another_one_and_not_of_minatars(grids)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kind", "words"),
+    ("agent", "env_id", "kind", "words"),
     [
-        ("Acrobot-v1", "discrete", "discrete actions; its target is its own, -100"),
-        ("MountainCarContinuous-v0", "continuous", "continuous actions; its target is its own, 90"),
+        ("ppo", "Acrobot-v1", "discrete", "discrete actions; its target is its own, -100"),
+        ("ppo", "MountainCarContinuous-v0", "continuous", "continuous actions; its target is its own, 90"),
+        ("impala", "Acrobot-v1", "discrete", "discrete actions; its target is its own, -100"),
     ],
 )
-def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_preset(env_id, kind, words):
-    found = PPO.load_preset(env_id)
-    assert found.path == PPO.presets / "defaults" / f"{kind}.toml"
-    assert found.config == presets.load(found.path, PPO.config).config
+def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_preset(agent, env_id, kind, words):
+    found = (of_kind := agents.find(agent)).load_preset(env_id)
+    assert found.path == of_kind.presets / "defaults" / f"{kind}.toml"
+    assert found.config == presets.load(found.path, of_kind.config).config
     assert found.note == f"{env_id} takes its agent's defaults for {words}"
-    assert PPO.load_preset(env_id, found.path) == found
+    assert of_kind.load_preset(env_id, found.path) == found
     assert found.run.target_return == describe(env_id).reward_threshold
 
 
