@@ -101,12 +101,18 @@ def test_games_of_one_namespace_share_a_preset(grids, agent, env_id, stem):
 
 @pytest.mark.usefixtures("mujoco")
 @pytest.mark.parametrize(
-    ("agent", "stem"), [("sac", "HalfCheetah-v5"), ("td3", "HalfCheetah-v5"), ("ppo", "continuous")]
+    ("agent", "env_id", "stem"),
+    [
+        ("sac", "Hopper-v5", "HalfCheetah-v5"),
+        ("td3", "Walker2d-v5", "HalfCheetah-v5"),
+        ("td3", "Hopper-v4", "Hopper-v5"),
+        ("ppo", "Hopper-v5", "continuous"),
+    ],
 )
-def test_walkers_of_mujoco_share_a_preset_and_not_its_target(agent, stem):
-    found = agents.find(agent).load_preset("Hopper-v5")
+def test_walkers_of_mujoco_share_a_preset_and_not_its_target(agent, env_id, stem):
+    found = agents.find(agent).load_preset(env_id)
     assert found.path.stem == stem
-    assert found.run.target_return == 3800.0
+    assert found.run.target_return == describe(env_id).reward_threshold
     assert SAC.load_preset("MountainCarContinuous-v0").path.stem == "continuous", "no walker"
 
 
