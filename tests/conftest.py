@@ -104,7 +104,7 @@ def minatar():
 
 @pytest.fixture
 def mujoco():
-    """HalfCheetah and Hopper of MuJoCo; without the package, environments with the same spaces that do not move."""
+    """HalfCheetah, Hopper and Walker2d of MuJoCo; without the package, environments with the same spaces that do not move."""
     import importlib.util
 
     import gymnasium
@@ -127,7 +127,8 @@ def mujoco():
             return np.zeros(self.observation_space.shape), 0.0, False, False, {}
 
     real = {}
-    for name, (numbers, actions) in {"HalfCheetah-v5": (17, 6), "Hopper-v5": (11, 3)}.items():
+    spaces = {"HalfCheetah-v5": (17, 6), "Hopper-v5": (11, 3), "Walker2d-v5": (17, 6)}
+    for name, (numbers, actions) in spaces.items():
         real[name] = gymnasium.registry.pop(name)
         gymnasium.register(
             name,

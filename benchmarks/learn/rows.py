@@ -210,6 +210,7 @@ WITHOUT_PRESET = {
     "apex-dqn": DISCRETE,
     "rainbow": DISCRETE,
     "r2d2": DISCRETE,
+    "gorila": DISCRETE,
     "impala": DISCRETE,
     "ppo": DISCRETE | CONTINUOUS,
     "sac": CONTINUOUS,

@@ -16,7 +16,7 @@ from reverie.agents.environments import UnsupportedEnvironmentError, describe, m
 from reverie.agents.wrappers import ActionsFromZero
 from reverie.runners import Evaluator, plan, train
 
-DQN, GORILA, APEX, SAC = (agents.find(name) for name in ("dqn", "gorila", "apex-dqn", "sac"))
+DQN, CQL, GORILA, APEX, SAC = (agents.find(name) for name in ("dqn", "cql", "gorila", "apex-dqn", "sac"))
 
 
 class Halved(gymnasium.ObservationWrapper):
@@ -43,8 +43,8 @@ HALVED = f"{__name__}:Halved"
 
 
 def test_an_environment_without_a_preset_takes_settings_of_its_kind_and_its_own_target():
-    found = GORILA.load_preset("MountainCar-v0")
-    cartpole = GORILA.load_preset("CartPole-v1")
+    found = CQL.load_preset("MountainCar-v0")
+    cartpole = CQL.load_preset("CartPole-v1")
     assert found.config == cartpole.config
     assert found.run == dataclasses.replace(cartpole.run, target_return=-110.0)
     assert found.note == (
@@ -105,7 +105,7 @@ def test_games_of_one_namespace_share_a_preset(grids, agent, env_id, stem):
     [
         ("sac", "Hopper-v5", "HalfCheetah-v5"),
         ("td3", "Walker2d-v5", "HalfCheetah-v5"),
-        ("td3", "Hopper-v4", "Hopper-v5"),
+        ("td3", "Hopper-v5", "Hopper-v5"),
         ("ppo", "Hopper-v5", "continuous"),
     ],
 )
