@@ -104,7 +104,7 @@ def minatar():
 
 @pytest.fixture
 def mujoco():
-    """HalfCheetah, Hopper and Walker2d of MuJoCo; without the package, environments with the same spaces that do not move."""
+    """Three walkers of MuJoCo; without the package, environments with the same spaces that do not move."""
     import importlib.util
 
     import gymnasium
