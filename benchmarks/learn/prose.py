@@ -124,12 +124,11 @@ CONTROL_HEAD = """\
 
 ## Walkers of MuJoCo
 
-Up to {seeds} seeds, without a stop at a target. SAC and TD3 have a preset for HalfCheetah-v5, which Hopper-v5 takes
-too with SAC; TD3 has one for Hopper-v5. D4PG and PPO use their defaults for continuous actions. `--config droq` is SAC
-with four updates for each step, and critics with dropout and layer norm. Stable-Baselines3's SAC, with the settings of
-its zoo, is evaluated on the same seeds.
-"Mean of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000).
-For rows of different lengths, "mean to {first}" is the average over points every 20,000 steps up to there. "Last
-weights" is the return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its process. An
-interrupted run has its own line, with the part of the curve recorded so far.
+Up to {seeds} seeds, without a stop at a target. SAC has a preset for HalfCheetah-v5, which Hopper-v5 takes too, and TD3
+has one for each; D4PG and PPO use their defaults for continuous actions. `--config droq` is SAC with four updates for
+each step, and critics with dropout and layer norm. Stable-Baselines3's SAC, with the settings of its zoo, is evaluated
+on the same seeds. "Mean of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps
+(PPO: 20,000). For rows of different lengths, "mean to {first}" is the average over points every 20,000 steps up to
+there. "Last weights" is the return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its
+process. An interrupted run has its own line, with the part of the curve recorded so far.
 """

@@ -138,6 +138,21 @@ def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_
     assert found.run.target_return == describe(env_id).reward_threshold
 
 
+def test_presets_with_the_values_of_another_file_differ_in_nothing_else():
+    td3 = agents.find("td3")
+    hopper, continuous = (
+        presets.load(td3.presets / name, td3.config) for name in ("Hopper-v5.toml", "defaults/continuous.toml")
+    )
+    assert (hopper.config, hopper.environment) == (continuous.config, continuous.environment)
+    assert hopper.run == dataclasses.replace(continuous.run, target_return=hopper.run.target_return)
+    gorilas, dqns = (
+        vars(presets.load(one.presets / "defaults" / "discrete.toml", one.config).config) for one in (GORILA, DQN)
+    )
+    differ = {name for name in dqns if gorilas[name] != dqns[name]}
+    assert differ == {"num_actors", "envs_per_actor"}
+    assert gorilas["num_actors"] * gorilas["envs_per_actor"] == dqns["num_actors"] * dqns["envs_per_actor"]
+
+
 def test_another_version_of_an_environment_with_a_preset_takes_its_settings():
     found = PPO.load_preset("CartPole-v0")
     assert found.path.stem == "CartPole-v1"
