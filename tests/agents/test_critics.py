@@ -207,7 +207,7 @@ def test_a_preset_by_name_is_that_of_a_related_environment_where_there_is_none_o
     for other in ("defaults", ".", "dorq"):
         with pytest.raises(presets.PresetError, match=r"preset \S+: (is neither a file|cannot be read)"):
             sac.load_preset("MountainCarContinuous-v0", Path(other))
-    with pytest.raises(presets.PresetError, match=r"its presets are droq, HalfCheetah-v5, Pendulum-v1"):
+    with pytest.raises(presets.PresetError, match=r"its presets are droq, HalfCheetah-v5, Hopper-v5, Pendulum-v1"):
         sac.load_preset("Hopper-v5", Path("dorq"))
 
 
