@@ -124,11 +124,11 @@ CONTROL_HEAD = """\
 
 ## Walkers of MuJoCo
 
-Up to {seeds} seeds, without a stop at a target. SAC and TD3 have a preset for each; D4PG and PPO use their defaults
-for continuous actions. `--config droq` is SAC with HalfCheetah-v5's preset, four updates for each step, and critics
-with dropout and layer norm. Stable-Baselines3's SAC, with the settings of its zoo, is evaluated on the same seeds.
-"Mean of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000). For
-rows of different lengths, "mean to {first}" is the average over points every 20,000 steps up to there. "Last weights"
-is the return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its process. An
-interrupted run has its own line, with the part of the curve recorded so far.
+Up to {seeds} seeds, without a stop at a target. SAC, TD3 and D4PG have a preset for each; PPO uses its defaults for
+continuous actions. `--config droq` is SAC with HalfCheetah-v5's preset, four updates for each step, and critics with
+dropout and layer norm. Stable-Baselines3's SAC, with the settings of its zoo, is evaluated on the same seeds. "Mean
+of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000). For rows of
+different lengths, "mean to {first}" is the average over points every 20,000 steps up to there. "Last weights" is the
+return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its process. An interrupted
+run has its own line, with the part of the curve recorded so far.
 """

@@ -16,7 +16,8 @@ from reverie.agents.environments import UnsupportedEnvironmentError, describe, m
 from reverie.agents.wrappers import ActionsFromZero
 from reverie.runners import Evaluator, plan, train
 
-DQN, CQL, GORILA, APEX, SAC = (agents.find(name) for name in ("dqn", "cql", "gorila", "apex-dqn", "sac"))
+DQN, CQL, GORILA, APEX = (agents.find(name) for name in ("dqn", "cql", "gorila", "apex-dqn"))
+SAC, TD3, D4PG = (agents.find(name) for name in ("sac", "td3", "d4pg"))
 
 
 class Halved(gymnasium.ObservationWrapper):
@@ -105,8 +106,10 @@ def test_games_of_one_namespace_share_a_preset(grids, agent, env_id, stem):
     [
         ("sac", "Walker2d-v5", "HalfCheetah-v5"),
         ("td3", "Walker2d-v5", "HalfCheetah-v5"),
+        ("d4pg", "Walker2d-v5", "HalfCheetah-v5"),
         ("sac", "Hopper-v5", "Hopper-v5"),
         ("td3", "Hopper-v5", "Hopper-v5"),
+        ("d4pg", "Hopper-v5", "Hopper-v5"),
         ("ppo", "Hopper-v5", "continuous"),
     ],
 )
@@ -140,7 +143,7 @@ def test_an_agent_with_defaults_for_a_kind_gives_them_to_environments_without_a_
 
 
 def test_presets_with_the_values_of_another_file_differ_in_nothing_else():
-    for one in (agents.find("sac"), agents.find("td3")):
+    for one in (SAC, TD3, D4PG):
         hopper, continuous = (
             presets.load(one.presets / name, one.config) for name in ("Hopper-v5.toml", "defaults/continuous.toml")
         )
