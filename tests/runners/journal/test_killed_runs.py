@@ -55,7 +55,7 @@ def command(out, *more):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("runner", "disk"), [("local", ()), ("process", ()), ("process", ("--disk", "spill", "--memory", "64KiB"))]
+    ("runner", "disk"), [("local", ()), ("process", ()), ("process", ("--disk", "spill", "--memory", "128KiB"))]
 )
 def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledged(tmp_path, until, runner, disk):
     out, notes = tmp_path / "run", tmp_path / "recorded"
@@ -100,6 +100,7 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         return found
 
     # A checkpoint takes over what the tier had written: rarer, so that there is time to see its files.
+    # The memory holds the index of chunks on the disk, too: 4 bytes an item, in a run that may go on for 8,000 of them.
     disk += ["--set", "checkpoint_every=2000"] if disk else []
     options = ["--runner", runner, "--max-steps", "1000000000", "--journal", *disk]
     with (tmp_path / "first.log").open("w") as log:
