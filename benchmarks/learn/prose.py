@@ -18,6 +18,7 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   confirmed. BipedalWalker has three seeds: all must be confirmed, and the plain mean counts. Brackets are 95% bootstrap
   intervals of the interquartile mean (Agarwal et al. 2021). With five seeds they are too narrow, and they do not
   include that 100 episodes are a sample. Fewer seeds have the plain mean, without an interval.
+- **Target, by**: the return to reach, and the largest number of environment steps.
 - A row with "no stop" is trained to its last step (`--until-max-steps`). Its seeds count as confirmed if their score is
   at the target.
 - **Steps**: the median over all seeds; a seed that is not confirmed counts as later than all others. With roles in
@@ -27,12 +28,15 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
 - An agent marked "(defaults)" has no preset for the environment: the row uses the agent's defaults for such
   environments ([environments](guides/environments.md#an-environment-without-a-preset)).
 - Links in the tables lead to the files of a row. The name of their folder is what `--rows` takes: with a checkout,
-  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains it with another seed. A seed that has a file is
-  left out: move the file away to train that seed again.
-- The command of a run, its commit and its machine are in its file (before 2026-11-28 without the command, which is
-  `python -m benchmarks.learn --rows ROW --seeds SEED`; some of those commits are no longer in the history). A run in
-  one process can be repeated exactly on the same kind of processor; on another kind, rounding differs, and the run
-  diverges from the recorded one.
+  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains it with another seed. Its file
+  `cartpole-dqn/seed-200.json` is not in the tables: compare its `score` with theirs. A seed that has a file is left
+  out; `--again` removes the file and trains that seed again.
+- For a run of your own, `reverie eval FOLDER --episodes 100` plays the episodes of the score, which have the seeds
+  30,000 to 30,099.
+- The command of a run, its commit and its machine are in its file (until the morning of 2026-11-28 without the command,
+  which is `python -m benchmarks.learn --rows ROW --seeds SEED`; some of those commits are no longer in the history). At
+  its commit and with the same versions of packages, a run in one process can be repeated exactly on the same kind of
+  processor; on another kind, rounding differs, and the run diverges from the recorded one.
 """
 ORIGINS = """\
 
@@ -43,16 +47,17 @@ Gymnasium's thresholds. The others are ours:
 
 | environment | target | why |
 |---|---|---|
-| LunarLander with Ape-X DQN | 250 | what other libraries' DQN with priorities has after as many steps (Gymnasium 200) |
-| BipedalWalker | 290 | other libraries' SAC has 297.7 (Gymnasium 300) |
+| LunarLander with Ape-X DQN | 250 | SLM-Lab's double DQN with priorities has 265.9, its DQN 195 (Gymnasium 200) |
+| BipedalWalker | 290 | SAC in Stable-Baselines3's zoo has 297.7 (Gymnasium 300) |
 | Acrobot with Ape-X DQN | -90 | harder than Gymnasium's -100 |
 | Pendulum | -170 | Gymnasium has no threshold |
 | Pendulum without velocities | -220 | next to the -218 of Stable-Baselines3's zoo |
-| bit flips | -6.5 | between the best mean return, -5, and -12, that of episodes without success |
+| bit flips | -6.5 | between -5, the best return in expectation, and -12, that of episodes without success |
 | Pong | 19 | two points below the largest return, 21 |
 
-Limits of steps differ by agent. Screening episodes of Pendulum begin nearer to upright than the others (1.23 against
-1.58 rad on average), so its curves are higher than its scores.
+Limits of steps differ by agent. Screening episodes of Pendulum, those of its curves, begin nearer to upright than the
+others: 1.23 rad from it on average, 1.58 in the second evaluation, 1.66 in the episodes of the score. So curves are
+higher than scores.
 
 How settings were chosen, as far as it was recorded:
 
@@ -80,23 +85,24 @@ DEFAULTS_HEAD = """\
 
 Each agent with the settings that it takes for an environment without a preset: its defaults for the kind of
 environment if it has them, otherwise those of its nearest preset ([0137](decisions/0137-defaults-that-travel.md)).
-The only change is that evaluations are less frequent. Each cell uses up to {seeds} seeds, starting at 0 or at 100;
-results with the seeds from 0 on were seen while the defaults were chosen. A cell gives the mean score, how many seeds
-are confirmed within the steps in the column heading, and the median of the steps over all seeds. "Preset": the agent
-has a preset for this task; see the first table.
+Changed are only the target and the limit of steps, which are in the column heading, and `evaluate_every`: every cell
+is evaluated, and can stop, every 10,000 steps (PPO's and IMPALA's defaults: 20,000). Each cell uses up to {seeds}
+seeds, starting at 0 or at 100; results with the seeds from 0 on were seen while the defaults were chosen. A cell
+gives the mean score, how many seeds are confirmed within the steps in the column heading, and the median of the steps
+over all seeds. "Preset": the agent has a preset for this task; see the first table.
 """
 ABLATION_HEAD = """\
 
 ## Ablations of Ape-X DQN
 
 CartPole-v1 with its preset, except for what the row names; {updates:,} updates each and no stop at the target. The
-learner does the same work in every row; with twice the actors it sees twice the environment steps. `{baseline}` is the
-preset itself, with the actors' own priorities, n = 3, float32 and no Munchausen term; the rows below are compared with
-it. The preset's learning rate, target period and epsilon ladder were tuned with these parts in place. The other rows
-keep those values, so they show how much the preset depends on a part, not what the part would be worth with settings
-tuned for it. "Mean of the curve" is the greedy return averaged over 20 points, one every 250 updates: an agent that
-learns sooner, and does not fall back, has more. If the intervals of two rows overlap, five seeds show no difference
-between them.
+learner does the same work in every row; with twice the actors it sees twice the environment steps. `{baseline}` is
+the preset itself, with the actors' own priorities, n = 3, float32 and no Munchausen term; the rows below are compared
+with it. The preset's learning rate, target period and epsilon ladder were tuned with these parts in place. The other
+rows keep those values, so they show how much the preset depends on a part, not what the part would be worth with
+settings tuned for it. "Mean of the curve" is the greedy return averaged over 20 points, one every 250 updates: an
+agent that learns sooner, and does not fall back, has more. Where the intervals of two rows overlap, no difference is
+claimed.
 """
 PARTS_HEAD = """\
 
@@ -113,21 +119,23 @@ OFFLINE_HEAD = """\
 ## From data sets
 
 Agents that learn from a data set, with their presets except for what the row names; only evaluations play the
-environment. A policy of SAC (Pendulum-v1, after 8,000 steps) or DQN (CartPole-v1, at its target) was trained with seed
-0 and recorded for 10,000 steps as it explores (`reverie data record`, whose commands are in the files of a row). Of
-"pendulum-noisy" 30% of the actions are uniform ones, of "cartpole-narrow" 5%, and of "pendulum-narrow" none, so that
-the narrow sets hardly have other actions than the policy's. "Its mean return" is that of the data set's episodes. With
-`advantage_scale=0`, IQL imitates the data; with `conservative_weight=0`, CQL is SAC or DQN without playing. "Score" and
-the brackets are those of the first table.
+environment. A policy of SAC (Pendulum-v1) or DQN (CartPole-v1) was trained with seed 0 until its target was confirmed
+(SAC: 5,000 steps), and recorded for 10,000 steps as it explores (`reverie data record`, whose commands are in the
+files of a row). Of "pendulum-noisy" 30% of the actions are uniform ones, of "cartpole-narrow" 5%, and of
+"pendulum-narrow" none, so that the narrow sets hardly have other actions than the policy's. "Its mean return" is that
+of the data set's episodes. With `advantage_scale=0`, IQL imitates the data; with `conservative_weight=0`, CQL is SAC
+or DQN without playing. "Score" and the brackets are those of the first table.
 """
 CONTROL_HEAD = """\
 
 ## Walkers of MuJoCo
 
 Up to {seeds} seeds, without a stop at a target. SAC, TD3 and D4PG have a preset for each; PPO uses its defaults for
-continuous actions. `--config droq` is SAC with HalfCheetah-v5's preset, four updates for each step, and critics with
-dropout and layer norm. Stable-Baselines3's SAC, with the settings of its zoo, is evaluated on the same seeds. "Mean
-of the curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000). For rows of
+continuous actions. `--config droq` is SAC with HalfCheetah-v5's preset, four updates of the critics and one of the
+policy for each step, the policy by the mean of the critics, and critics with dropout and layer norm.
+Stable-Baselines3's SAC, with the settings of its zoo, is evaluated on the same seeds. On HalfCheetah-v5 our SAC has
+the same settings; on Hopper-v5 it has its own, so that pair compares settings, not implementations. "Mean of the
+curve" is the greedy return of ten episodes, averaged over points every 10,000 steps (PPO: 20,000). For rows of
 different lengths, "mean to {first}" is the average over points every 20,000 steps up to there. "Last weights" is the
 return of 100 other episodes. The processor time of Stable-Baselines3 excludes starting its process. An interrupted
 run has its own line, with the part of the curve recorded so far.

@@ -8,10 +8,11 @@ from pathlib import Path
 from reverie.agents import BUILT_IN
 
 from .rows import OFFLINE, ROWS, TARGETS, Row
-from .scores import Results, Run, last_weights
+from .scores import Results, Run, last_weights, seeds
 from .scores import reached as reaches
 
 BEGIN, END = "<!-- written by make bench-learn, do not edit -->", "<!-- until here -->"
+JUDGED = "How runs are judged, and more rows: [results](../../../../docs/results.md)."
 SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 
 
@@ -26,7 +27,7 @@ def texts(results: Results, agents: Path) -> dict[Path, str]:
     for name in BUILT_IN:
         page = agents / name.replace("-", "_") / "README.md"
         table = agent_table(name, results)
-        text, count = SECTION.subn(lambda match, table=table: f"{BEGIN}\n{table}\n{END}", page.read_text())
+        text, count = SECTION.subn(lambda match, table=table: f"{BEGIN}\n{table}\n\n{JUDGED}\n{END}", page.read_text())
         if count != 1:
             raise NoSectionError(f"{page} has {count} sections between {BEGIN!r} and {END!r}, and needs one")
         found[page] = text
@@ -36,9 +37,9 @@ def texts(results: Results, agents: Path) -> dict[Path, str]:
 def agent_table(agent: str, results: Results) -> str:
     """One line for each environment of an agent."""
     out = [
-        "| environment | target, by | seeds confirmed | confirmed after (steps, seeds in order)"
+        "| environment | target, within steps | seeds | confirmed | confirmed after (steps of each seed; -: not confirmed)"
         " | mean return of the last weights (* on the episodes that confirm a target) |",
-        "|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():
         if row.group in (TARGETS, OFFLINE) and row.agent == agent:
@@ -49,13 +50,13 @@ def agent_table(agent: str, results: Results) -> str:
 
 def _cells(runs: list[Run]) -> str:
     if not runs:
-        return "not run yet | | "
-    steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
+        return "not run yet | | | "
+    steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "-" for run in runs)
     steps = "no stop" if ROWS[runs[0]["row"]].until_max_steps else steps
     means = ", ".join(f"{last_weights(run)[0]:.3g}" + ("" if "score" in run else "*") for run in runs)
     reached = sum(map(reaches, runs))
     episodes = ", ".join(map(str, sorted({last_weights(run)[1] for run in runs})))
-    return f"{reached} of {len(runs)} | {steps} | {means} (of {episodes})"
+    return f"{seeds(runs)} | {reached} of {len(runs)} | {steps} | {means} (of {episodes})"
 
 
 def with_cells(overview: str, results: Results) -> str:
@@ -79,13 +80,15 @@ def with_cells(overview: str, results: Results) -> str:
 def summary(row: Row, runs: list[Run]) -> str:
     """A row in a few words."""
     steps = sorted(run["env_steps"] for run in runs if reaches(run))
-    seeds = f"{len(steps)} of {len(runs)} seeds"
+    confirmed = f"{len(steps)} of {len(runs)} seeds"
     if not steps:
-        return f"{row.reach:g}: {seeds}"
+        return f"{row.reach:g}: {confirmed}"
     if row.until_max_steps:
-        return f"{row.reach:g} on {last_weights(runs[0])[1]} other episodes after {thousands(row.by)} steps: {seeds}"
+        return (
+            f"{row.reach:g} on {last_weights(runs[0])[1]} other episodes after {thousands(row.by)} steps: {confirmed}"
+        )
     where = f"{thousands(steps[0])} to {thousands(steps[-1])} steps"
-    return f"{row.reach:g} on {runs[0]['num_episodes']} other episodes: {where}, {seeds}"
+    return f"{row.reach:g} on {runs[0]['num_episodes']} other episodes: {where}, {confirmed}"
 
 
 def thousands(steps: int) -> str:

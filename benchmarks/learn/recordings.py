@@ -21,7 +21,7 @@ class RecordingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Recording:
-    """A policy that is trained to its target or for `trained` steps, and then plays."""
+    """A policy that is trained to its target or for at most `trained` steps, and then plays."""
 
     agent: str
     env_id: str

@@ -222,8 +222,8 @@ WITHOUT_PRESET = {
 
 
 def _defaults() -> list[Row]:
-    """Each agent on the tasks of its kind for which it has no preset. Evaluations are rarer, and change nothing."""
-    rare = ("evaluate_every=10_000",)
+    """Each agent on the tasks of its kind for which it has no preset, evaluated every 10,000 steps."""
+    evaluated = ("evaluate_every=10_000",)
     return [
         Row(
             f"defaults-{env_id.partition('-')[0].lower()}-{agent}",
@@ -231,7 +231,7 @@ def _defaults() -> list[Row]:
             env_id,
             reach,
             by,
-            rare,
+            evaluated,
             group=DEFAULTS,
             num_seeds=DEFAULT_SEEDS,
         )

@@ -18,7 +18,8 @@ PUBLISHED = (CONTROL, PARTS, REPLAY)
 """Groups of rows whose curves are published before their end."""
 
 
-def _name(seed: int) -> str:
+def name_of(seed: int) -> str:
+    """The name of the file of an interrupted run, which is next to those of finished ones."""
     return f"unfinished-{seed}.json"
 
 
@@ -32,7 +33,7 @@ def collect(results: Path, folders: Path) -> None:
             path.unlink()
     for row, seed, folder in _interrupted(results, folders):
         curve = runs.curve_so_far(row, folder)
-        path = results / row.name / _name(seed)
+        path = results / row.name / name_of(seed)
         known = json.loads(path.read_text())["env_steps"] if path.exists() else 0
         if curve and curve[-1][0] > known:
             path.parent.mkdir(parents=True, exist_ok=True)

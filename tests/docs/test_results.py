@@ -224,12 +224,42 @@ def test_a_file_has_the_command_and_the_score_of_its_last_weights(learn: Any, tm
     assert runs.run(row, 100, tmp_path / "run", 0.01) is None, "its time is up before it is scored"
 
 
+def test_a_seed_with_a_file_is_left_out_and_reported_unless_it_is_to_be_trained_again(
+    learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = sys.modules["benchmarks.learn.__main__"]
+    name, results, folders = "cartpole-dqn", tmp_path / "results", tmp_path / "runs"
+    monkeypatch.setattr(main, "RESULTS", results)
+    monkeypatch.setattr(main, "RUNS", folders)
+    monkeypatch.setattr(main.report, "write", lambda *_: None)
+    left: list[tuple[int, list[str]]] = []
+
+    def run(row: Any, seed: int, folder: Path, seconds: float | None) -> dict[str, Any]:
+        left.append((seed, sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())))
+        return run_of(row, seed)
+
+    monkeypatch.setattr(main, "run", run)
+    (folders / name / "seed-100").mkdir(parents=True)
+    (folders / name / "seed-100" / "trained.json").write_text("{}")
+    (results / name).mkdir(parents=True)
+    for kept in ("seed-100.json", "unfinished-100.json"):
+        (results / name / kept).write_text("{}")
+    monkeypatch.setattr(sys, "argv", ["learn", "--rows", name, "--seeds", "100"])
+    assert main.main() == 0
+    assert not left
+    assert f"{name}, seed 100: has a file, which stays (--again)" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--again"])
+    assert main.main() == 0
+    assert left == [(100, [])], "it starts from nothing"
+    assert json.loads((results / name / "seed-100.json").read_text())["seed"] == 100
+
+
 def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None:
     row = learn.rows.ROWS["cartpole-dqn"]
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
     results["cartpole-dqn"] = [run_of(row, 0), run_of(row, 1), run_of(row, 2, confirmed=False)]
     (line,) = [text for text in learn.readmes.agent_table("dqn", results).splitlines() if "CartPole" in text]
-    assert line == "| CartPole-v1 | 475, 100,000 | 2 of 3 | 3 k, 4 k, not | 400*, 401*, 402* (of 20) |"
+    assert line == "| CartPole-v1 | 475, 100,000 | 0 to 2 | 2 of 3 | 3 k, 4 k, - | 400*, 401*, 402* (of 20) |"
     assert "not run yet" in learn.readmes.agent_table("sac", results)
     overview = "| [`dqn`](x) | a paper | discrete | CartPole-v1 | old |\n| | | | ALE/Pong-v5 | as it was |"
     first, second = learn.readmes.with_cells(overview, results).splitlines()
