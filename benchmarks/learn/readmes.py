@@ -37,7 +37,8 @@ def texts(results: Results, agents: Path) -> dict[Path, str]:
 def agent_table(agent: str, results: Results) -> str:
     """One line for each environment of an agent."""
     out = [
-        "| environment | target, within steps | seeds | confirmed | confirmed after (steps of each seed; -: not confirmed)"
+        "| environment | target, within steps | seeds | confirmed"
+        " | confirmed after (steps of each seed; -: not confirmed)"
         " | mean return of the last weights (* on the episodes that confirm a target) |",
         "|---|---|---|---|---|---|",
     ]
