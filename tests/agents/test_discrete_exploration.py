@@ -35,6 +35,21 @@ def test_the_share_of_random_actions_is_epsilon_however_long_they_last(hold, eps
     assert counts.min() > 0.5 * counts.max(), "each action has its share"
 
 
+@pytest.mark.parametrize("hold", [1.0, 8.0])
+def test_the_share_is_epsilon_from_the_first_step_of_an_episode_on(hold):
+    epsilon, length, episodes = 0.1, 5, 4_000
+    exploration, rng = EpsilonGreedyExploration(4, 10, hold), np.random.default_rng(0)
+    steps = [
+        exploration.choose(rng, np.full(4, GREEDY), epsilon, np.full(4, step % length == 0))
+        for step in range(length * episodes)
+    ]
+    shares = (np.reshape(steps, (episodes, length, 4)) != GREEDY).mean(axis=(0, 2))
+    expected = 0.9 * epsilon
+    five_sigma = 5 * (expected * (1 - expected) / (4 * episodes)) ** 0.5
+    assert shares == pytest.approx(expected, abs=five_sigma)
+    assert five_sigma < expected / 5, "fewer at the start of an episode would be seen"
+
+
 def test_random_actions_last_as_long_as_asked_and_end_with_the_episode():
     for hold in (1.0, 4.0):
         actions = chosen(hold, 1.0)

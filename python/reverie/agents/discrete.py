@@ -115,8 +115,9 @@ class HoldSettings(ReplaySettings):
 class EpsilonGreedyExploration:
     """Epsilon-greedy actions of an actor, whose random ones last for `hold` steps on average.
 
-    A share of epsilon of all steps is random with any `hold` above 1: it begins more rarely and lasts longer (Dabney et
-    al. 2021, *Temporally-Extended epsilon-Greedy Exploration*, with durations that are geometric).
+    A share of epsilon of all steps is random with any `hold` above 1, also of first steps of episodes: a random action
+    begins more rarely and lasts longer (Dabney et al. 2021, *Temporally-Extended epsilon-Greedy Exploration*, with
+    durations that are geometric).
     """
 
     def __init__(self, num_envs: int, num_actions: int, hold: float) -> None:
@@ -135,8 +136,9 @@ class EpsilonGreedyExploration:
         if not self._keep:
             return epsilon_greedy(rng, greedy, self._num_actions, epsilons)
         goes_on = (self._held >= 0) & ~begins & (rng.random(len(greedy)) < self._keep)
-        # In the long run a share x of steps is random, x = keep x + (1 - keep x) start: this start makes it epsilon.
-        start = epsilons * (1.0 - self._keep) / (1.0 - self._keep * epsilons)
+        # In the long run a share x of steps is random, x = keep x + (1 - keep x) start: this start makes it epsilon. A
+        # first step has none before it: with probability epsilon it is as one in the middle of an episode.
+        start = np.where(begins, epsilons, epsilons * (1.0 - self._keep) / (1.0 - self._keep * epsilons))
         fresh = np.where(rng.random(len(greedy)) < start, rng.integers(self._num_actions, size=len(greedy)), -1)
         self._held = np.where(goes_on, self._held, fresh)
         return np.where(self._held >= 0, self._held, greedy)
