@@ -17,6 +17,8 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.gorila.networks import make_network  # noqa: E402
 from reverie.agents.gorila.states import server_state, shard_states  # noqa: E402
+from reverie.agents.inputs import ObservationReader  # noqa: E402
+from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.optimizers import adam, centred_rmsprop, descend_clipped, rmsprop  # noqa: E402
 
 
@@ -70,6 +72,20 @@ def test_no_optimiser_moves_frozen_parameters(make):
     assert moved == [True, True, False, False, True, True]
     again = FlatNetwork(torch.nn.Linear(2, 2), trainable=False)
     assert not any(one.requires_grad for one in again.module.parameters())
+
+
+def test_the_decay_of_weights_leaves_running_statistics():
+    spec = describe("CartPole-v1", EnvSettings(normalise_observations=True, normalise_rewards=True))
+    module = torch.nn.Sequential(initialised(lambda: ObservationReader(spec), 0), torch.nn.Linear(4, 1))
+    reader, network = module[0], FlatNetwork(module, trainable=True)
+    reader.moments.merge(torch.full((50, 4), 100.0) + torch.arange(50.0)[:, None])
+    reader.returns.merge(torch.arange(50.0)[:, None])
+    before, weight = [one.clone() for one in reader.statistics()], module[1].weight.clone()
+    optimizer = torch.optim.AdamW([network.flat], lr=0.1, weight_decay=0.5)
+    descend_clipped(network, optimizer, module(torch.ones(2, 4)).square().sum(), max_grad_norm=1.0)
+    assert len(before) == 6
+    assert all(torch.equal(one, old) for one, old in zip(reader.statistics(), before, strict=True))
+    assert not torch.equal(module[1].weight, weight)
 
 
 @pytest.mark.parametrize(

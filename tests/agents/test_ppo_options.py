@@ -329,6 +329,23 @@ def test_observations_and_rewards_are_normalised_by_what_was_learnt_from(stage):
     assert plain.learner._statistics.reward_deviation() == 1.0
 
 
+def test_the_first_update_learns_from_rewards_in_deviations_of_its_own_returns(stage, monkeypatch):
+    one = stage("Pendulum-v1", environment=EnvSettings(normalise_rewards=True))
+    learnt, update = [], one.learner._update
+    monkeypatch.setattr(one.learner, "_update", lambda data: learnt.append(data) or update(data))
+    seen, client = [], one.client
+    one.fill()
+    draw = client.sample_batch
+    one.learner._client = type(
+        "Tape", (), {"sample_batch": lambda _, *a, **k: seen.append(draw(*a, **k)) or seen[-1]}
+    )()
+    one.learner.learn()
+    (raw,), (data,) = seen, learnt
+    deviation = raw.data["discounted_return"][raw.data["is_step"]].std()
+    assert deviation > 2
+    np.testing.assert_allclose(data["reward"], (raw.data["reward"] / deviation).clip(-10, 10), rtol=1e-3)
+
+
 def test_shared_layers_are_one_torso_with_two_heads(stage):
     apart, shared = stage(), stage(shared_layers=True)
     sizes = [one.learner._network.flat.numel() for one in (apart, shared)]

@@ -378,6 +378,20 @@ def test_the_first_reward_after_many_steps_without_one_is_ten_deviations_and_no_
     assert learner._statistics.scaled({"reward": many})["reward"].tolist() == pytest.approx([9.0, 10.0])
 
 
+def test_the_first_batch_is_in_deviations_of_its_own_returns_and_they_count_once():
+    spec, data, _, _ = table_of("Loud", agents.find("apex-dqn"), normalise_rewards=True)
+    readers = [initialised(lambda: ObservationReader(spec), seed) for seed in (0, 1)]
+    one, returns = Statistics(readers), np.asarray(data["discounted_return"])
+    reward = torch.as_tensor(data["reward"])
+    expected = (reward / float(returns.std())).clip(-10.0, 10.0)
+    torch.testing.assert_close(one.scaled({**data, "reward": reward})["reward"], expected, rtol=1e-4, atol=1e-6)
+    one.merge(data)
+    assert [reader.returns.count.item() for reader in readers] == [len(returns)] * 2
+    torch.testing.assert_close(one.scaled({"reward": reward})["reward"], expected, rtol=1e-4, atol=1e-6)
+    one.merge(data)
+    assert [reader.returns.count.item() for reader in readers] == [2 * len(returns)] * 2
+
+
 def test_normalisation_that_could_have_no_effect_is_refused():
     with pytest.raises(UnsupportedEnvironmentError, match=r"normalise_observations is true, and .* have no numbers"):
         plan(agents.find("dqn"), id_of("Grid"), environment=EnvSettings(normalise_observations=True))

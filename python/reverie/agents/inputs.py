@@ -94,13 +94,15 @@ def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
 class RunningMoments(InitialisesItself):
     """Count, mean and variance of numbers so far, merged batch by batch (Chan et al. 1979, equation 2.1).
 
-    They are parameters without a gradient: so they reach actors, checkpoints and files with the weights. Only a
-    learner changes them.
+    They are frozen parameters: so they reach actors, checkpoints and files with the weights, and no optimiser moves
+    them, not even one that decays weights. Only a learner changes them.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.count, self.mean, self.variance = (nn.Parameter(torch.empty(n)) for n in (1, size, size))
+        self.count, self.mean, self.variance = (
+            nn.Parameter(torch.empty(n), requires_grad=False) for n in (1, size, size)
+        )
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
@@ -232,6 +234,11 @@ class Statistics:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         readers = [one for module in modules for one in module.modules() if isinstance(one, ObservationReader)]
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
+        self._returns = [one.returns for one in self._readers if one.returns is not None]
+        self._begun = not self._returns
+        """Whether there is a deviation of returns, as far as it was looked at."""
+        self._merged = False
+        """Whether the returns of the batch that is learnt from are already merged."""
 
     @torch.no_grad()
     def copy_from(self, module: nn.Module) -> None:
@@ -242,22 +249,33 @@ class Statistics:
                 for own, found in zip(reader.statistics(), source.statistics(), strict=True):
                     own.copy_(found)
 
-    def scaled(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten."""
+    def scaled(self, data: dict[str, Any], steps: Any = None) -> dict[str, Any]:
+        """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten.
+
+        The deviation is that of the batches before, for the first batch its own: with rewards as they are, an update,
+        such as the many gradient steps of PPO, gives values that later ones must unlearn. `steps` as in `merge`.
+        """
+        if not self._begun:
+            if float(self._returns[0].count) == 0:
+                self._merge_returns(data, steps)
+                self._merged = True
+            self._begun = True
         return {**data, "reward": in_deviations(data["reward"], self.reward_deviation())}
 
     def reward_deviation(self) -> float:
         """The number that rewards are divided by; 1 if they are not normalised."""
-        returns = [one.returns for one in self._readers if one.returns is not None]
-        return float(returns[0].deviation()) if returns else 1.0
+        return float(self._returns[0].deviation()) if self._returns else 1.0
 
     def merge(self, data: dict[str, Any], steps: Any = None) -> None:
-        """Add the observations and returns of a batch, which was learnt from with the statistics before.
+        """Add the observations and returns of a batch that was learnt from.
 
         `steps` selects rows of unrolls `[B, T]`, without those of resets.
         """
         if not self._readers:
             return
+        if not self._merged:
+            self._merge_returns(data, steps)
+        self._merged = False
         chosen = slice(None) if steps is None else steps
         obs = torch.as_tensor(data["obs"])
         obs = obs if steps is None else obs[:, : steps.shape[1]][chosen]
@@ -265,9 +283,12 @@ class Statistics:
         for reader in self._readers:
             if reader.moments is not None and numbers is not None:
                 reader.moments.merge(numbers)
-            if reader.returns is not None:
-                returns = torch.as_tensor(data["discounted_return"])[chosen]
-                reader.returns.merge(returns.reshape(-1, 1))
+
+    def _merge_returns(self, data: dict[str, Any], steps: Any) -> None:
+        if self._returns:
+            returns = torch.as_tensor(data["discounted_return"])[slice(None) if steps is None else steps].reshape(-1, 1)
+            for one in self._returns:
+                one.merge(returns)
 
 
 def in_deviations(reward: Tensor, deviation: float) -> Tensor:

@@ -104,12 +104,13 @@ class NetworkLearner(ABC):
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
             weights = batch.weights(settings.importance_at(self.version), normalise=normalise)
         with self._watch("learn"):
+            steps = self._steps_of(batch.data)
+            columns = {**self._statistics.scaled(batch.data, steps), WEIGHTS: float32(weights).to(self._device)}
             unit = self._priority_unit()
-            columns = {**self._statistics.scaled(batch.data), WEIGHTS: float32(weights).to(self._device)}
             tensor, values = self._updated(columns, lambda columns: update(columns, columns[WEIGHTS]))
             assert tensor is not None
             self._after_update()
-            self._statistics.merge(batch.data, self._steps_of(batch.data))
+            self._statistics.merge(batch.data, steps)
             outcome = Outcome(self.version, batch, tensor, values, unit)
             self._look_ahead()
         self._end_update(outcome)

@@ -42,7 +42,7 @@ class Learner(NetworkLearner):
         with self._watch("sample"):
             batch = self._unrolls.next(self._client)
         with self._watch("learn"):
-            figures = self._update(self._statistics.scaled(batch.data))
+            figures = self._update(self._statistics.scaled(batch.data, batch.data["is_step"]))
             self._statistics.merge(batch.data, batch.data["is_step"])
         self._check(figures)
         ages = self.version - batch.data["weights_version"][:, 0]  # one policy made all of an unroll

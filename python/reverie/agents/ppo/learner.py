@@ -53,7 +53,7 @@ class Learner(NetworkLearner):
         with self._watch("sample"):
             batch = self._unrolls.next(self._client)
         with self._watch("learn"):
-            figures = self._update(self._statistics.scaled(batch.data))
+            figures = self._update(self._statistics.scaled(batch.data, batch.data["is_step"]))
             self._statistics.merge(batch.data, batch.data["is_step"])
         self._check(figures)
         age = self.version - float(batch.data["weights_version"].mean())
