@@ -657,6 +657,7 @@ class TransitionWriter:
         bootstrap_value: npt.ArrayLike | None = None,
         final_value: npt.ArrayLike | None = None,
         extras: dict[str, Any] | None = None,
+        priority_unit: float = 1.0,
     ) -> int:
         """Appends one step of every environment, and sends the items that are complete with it.
 
@@ -678,6 +679,8 @@ class TransitionWriter:
             bootstrap_value: the value of `obs`, for items that end in it; together with `q_taken` or not at all.
             final_value: the value of `final_obs`; with `q_taken` needed where an episode was truncated.
             extras: further columns of the item that starts here, in every append or in none.
+            priority_unit: `priority_eps` and `priority_clip` are multiplied by it: for values whose unit changes, such
+                as those of normalised rewards.
 
         Returns:
             how many items were sent.

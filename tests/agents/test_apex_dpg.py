@@ -8,9 +8,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
+from reverie import agents  # noqa: E402
 from reverie.agents.apex_dpg import agent as apex_dpg  # noqa: E402
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")
@@ -127,6 +129,26 @@ def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):
     for unclipped, clipped in (first, new):
         assert clipped == pytest.approx(np.minimum(unclipped - eps, clip) + eps, rel=1e-5)
         assert (unclipped > clip + eps).any()
+
+
+@pytest.mark.parametrize(("name", "env_id"), [("apex-dqn", "CartPole-v1"), ("apex-dpg", "Pendulum-v1")])
+def test_first_priorities_are_bounded_in_the_unit_of_the_values_as_the_learners_are(name, env_id):
+    agent, deviation, clip, eps = agents.find(name), 20.0, 0.01, 0.5
+    config = dataclasses.replace(agent.load_preset(env_id).config, num_actors=1, priority_clip=clip, priority_eps=eps)
+    spec = describe(env_id, EnvSettings(normalise_rewards=True))
+    (table,) = agent.make_tables(spec, config, seed=0)
+    with reverie.Server([table.replace(rate_limiter=reverie.rate_limiters.MinSize(1))], listen=False) as server:
+        client = server.client()
+        learner = agent.make_learner(spec, config, client, seed=1, watch=Stopwatch())
+        for returns in learner._statistics._returns:
+            returns.merge(torch.tensor([[0.0], [2 * deviation]]))
+        actor = agent.make_actor(spec, config, client, learner, index=0, seed=2, watch=Stopwatch())
+        for _ in range(30):
+            actor.act()
+        actor.settle()
+        actor._writer.flush()
+        assert client.query("replay").priority.max() == pytest.approx((clip + eps) * deviation)
+        actor.close()
 
 
 @pytest.mark.long

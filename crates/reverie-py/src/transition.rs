@@ -90,6 +90,7 @@ impl TransitionWriter {
             right_ends,
             priority_eps,
             priority_clip: priority_clip.unwrap_or(f64::INFINITY),
+            priority_unit: 1.0,
             priority: read_priority(priority)?,
             compression: quick(py, || sink.compression(table))?,
         };
@@ -108,7 +109,7 @@ impl TransitionWriter {
 
     #[doc = stub!("TransitionWriter.append")]
     #[pyo3(signature = (obs, action, reward, terminated, truncated, *, final_obs=None, q_taken=None,
-        bootstrap_value=None, final_value=None, extras=None))]
+        bootstrap_value=None, final_value=None, extras=None, priority_unit=1.0))]
     #[allow(clippy::too_many_arguments)]
     fn append<'py>(
         &self,
@@ -123,6 +124,7 @@ impl TransitionWriter {
         bootstrap_value: Option<&Bound<'py, PyAny>>,
         final_value: Option<&Bound<'py, PyAny>>,
         extras: Option<&Bound<'py, PyAny>>,
+        priority_unit: f64,
     ) -> PyResult<usize> {
         let sink = self.sending.replay(py)?;
         if self.closed.load(Ordering::Relaxed) {
@@ -174,7 +176,13 @@ impl TransitionWriter {
         };
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
         let stored = self.sending.send_stored(py, &self.table, &self.writer, bytes, |writer| {
-            let items = writer.as_mut().map_or_else(|| Ok(Inserts::new()), |writer| writer.append(&step))?;
+            let items = match writer {
+                Some(writer) => {
+                    writer.set_priority_unit(priority_unit)?;
+                    writer.append(&step)?
+                }
+                None => Inserts::new(),
+            };
             let of_items = items.len() * bytes / self.options.num_envs;
             Ok((items, of_items))
         })?;

@@ -231,13 +231,15 @@ class Choice(NamedTuple):
     """q(s, a), if the actor computes it for first priorities; then `bootstrap_value` is set, too."""
     bootstrap_value: NDArray[np.float32] | None = None
     """The value of the observations, for items that end in them."""
+    unit: float = 1.0
+    """The unit of the values, in which first priorities are bounded: the deviation of normalised rewards."""
 
     def scaled(self, factor: float) -> Choice:
-        """The same choice with its values times `factor`."""
+        """The same choice with its values times `factor`, which is their unit."""
         if factor == 1.0 or self.q_taken is None or self.bootstrap_value is None:
             return self
         unit = np.float32(factor)
-        return self._replace(q_taken=self.q_taken * unit, bootstrap_value=self.bootstrap_value * unit)
+        return self._replace(q_taken=self.q_taken * unit, bootstrap_value=self.bootstrap_value * unit, unit=factor)
 
 
 class ReplayActor(EnvActor):
@@ -338,7 +340,9 @@ class ReplayActor(EnvActor):
 
     def _append(self, obs: NDArray[Any], choice: Choice, reward: NDArray[Any], *ends: Any, **last: Any) -> None:
         """Write a step of every environment; `last` are the writer's arguments for `ends`."""
-        values = {"q_taken": choice.q_taken, "bootstrap_value": choice.bootstrap_value}
+        values: dict[str, Any] = {"q_taken": choice.q_taken, "bootstrap_value": choice.bootstrap_value}
+        if choice.unit != 1.0:
+            values["priority_unit"] = choice.unit
         extras = {"weights_version": self._version, **self._returns_column(reward, self._discount)}
         with self._watch("append"):
             self._writer.append(obs, choice.actions, self._bounded(reward), *ends, extras=extras, **values, **last)

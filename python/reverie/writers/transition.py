@@ -35,7 +35,8 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
         autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): it is the
             `obs` of the next append, which is no transition. "same_step" and "disabled": it is `final_obs`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
-        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None is no limit.
+        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None is no limit. `append` has the
+            unit of both.
         priority: the priority of items whose TD error is not known; "max" is the largest priority in the table.
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.

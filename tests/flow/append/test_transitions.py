@@ -189,6 +189,16 @@ def test_priorities_are_the_td_error_from_values_that_the_actor_has(connect):
     priorities = everything(clipped, again).info.priority
     np.testing.assert_allclose(priorities, np.minimum(want, 5.0) + 0.25)
     assert max(want) > 5.0 > min(want)
+    # In another unit: both numbers are times it, also for the items that end an episode.
+    scaled = connect(fifo())
+    other = scaled.transition_writer("t", n_step=2, discount=0.5, num_envs=1, priority_eps=0.125, priority_clip=2.5)
+    for step in range(5):
+        values = {"q_taken": q[step : step + 1], "bootstrap_value": v[step : step + 1], "priority_unit": 2.0}
+        other.append(np.array([step]), np.array([0]), [1.0], [step == 3], [False], **values)
+    np.testing.assert_allclose(everything(scaled, other).info.priority, priorities)
+    for unit in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="priority_unit must be finite and above 0"):
+            other.append(np.array([9]), np.array([0]), [1.0], [False], [False], priority_unit=unit)
     with pytest.raises(ValueError, match="q_taken"):
         writer.append(np.array([9]), np.array([0]), [1.0], [False], [False], q_taken=[np.nan], bootstrap_value=[0.0])
 

@@ -78,6 +78,13 @@ impl TransitionWriter {
         Ok(Self { envs: (0..options.num_envs).map(env).collect(), options, columns, dropped: 0 })
     }
 
+    /// Sets the unit of `priority_eps` and `priority_clip`, for items that are complete from now on.
+    pub fn set_priority_unit(&mut self, unit: f64) -> Result<()> {
+        options::check_unit(unit)?;
+        self.options.priority_unit = unit;
+        Ok(())
+    }
+
     /// Appends one step of every environment; returns the items that are complete with it, environment by environment.
     ///
     /// If an array has the wrong length, the call fails and nothing is written.

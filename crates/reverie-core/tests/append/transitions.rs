@@ -31,6 +31,7 @@ fn writer_to(
         right_ends,
         priority_eps: 0.5,
         priority_clip: f64::INFINITY,
+        priority_unit: 1.0,
         priority: Priority::Value(1.0),
         compression: Compression::None,
     };

@@ -71,6 +71,7 @@ fn write_transitions(tables: &Arc<Tables>, compression: Compression) -> Transiti
         right_ends: RightEnds::NextAppend,
         priority_eps: 0.01,
         priority_clip: f64::INFINITY,
+        priority_unit: 1.0,
         priority: Priority::Max,
         compression,
     };

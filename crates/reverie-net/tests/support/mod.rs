@@ -126,6 +126,7 @@ impl Writers {
             right_ends: RightEnds::NextAppend,
             priority_eps: 0.0,
             priority_clip: f64::INFINITY,
+            priority_unit: 1.0,
             priority: Priority::Max,
             compression,
         };

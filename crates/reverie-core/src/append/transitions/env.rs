@@ -212,8 +212,9 @@ impl Env {
             (Some(q), Some(value)) => {
                 let error = (reward + discount * value - q).abs();
                 // A value that is not finite stays so, and is refused later.
-                let bounded = if error.is_finite() { error.min(options.priority_clip) } else { error };
-                Priority::Value(bounded + options.priority_eps)
+                let unit = options.priority_unit;
+                let bounded = if error.is_finite() { error.min(options.priority_clip * unit) } else { error };
+                Priority::Value(bounded + options.priority_eps * unit)
             }
             _ => options.priority,
         };

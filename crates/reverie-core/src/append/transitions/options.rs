@@ -33,6 +33,8 @@ pub struct TransitionOptions {
     pub priority_eps: f64,
     /// The upper bound of an absolute TD error in a priority; infinite for no bound.
     pub priority_clip: f64,
+    /// The unit of these two: both are multiplied by it.
+    pub priority_unit: f64,
     /// The priority of items whose TD error is not known.
     pub priority: Priority,
     /// How the chunks are stored.
@@ -62,8 +64,17 @@ impl TransitionOptions {
         if self.priority_clip.is_nan() || self.priority_clip <= 0.0 {
             return refuse(format!("priority_clip must be above 0, or None, got {}", self.priority_clip));
         }
+        check_unit(self.priority_unit)?;
         Ok(())
     }
+}
+
+/// Refuses a unit in which no priority can be.
+pub(super) fn check_unit(unit: f64) -> Result<()> {
+    if unit > 0.0 && unit.is_finite() {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!("priority_unit must be finite and above 0, got {unit}")))
 }
 
 /// One step of all environments; every array has one row per environment.
