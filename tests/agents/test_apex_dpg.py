@@ -140,8 +140,8 @@ def test_first_priorities_are_bounded_in_the_unit_of_the_values_as_the_learners_
     with reverie.Server([table.replace(rate_limiter=reverie.rate_limiters.MinSize(1))], listen=False) as server:
         client = server.client()
         learner = agent.make_learner(spec, config, client, seed=1, watch=Stopwatch())
-        for returns in learner._statistics._returns:
-            returns.merge(torch.tensor([[0.0], [2 * deviation]]))
+        for reader in learner._statistics._readers:
+            reader.returns.merge(torch.tensor([[0.0], [2 * deviation]]))
         actor = agent.make_actor(spec, config, client, learner, index=0, seed=2, watch=Stopwatch())
         for _ in range(30):
             actor.act()

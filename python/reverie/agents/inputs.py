@@ -234,20 +234,18 @@ class Statistics:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         readers = [one for module in modules for one in module.modules() if isinstance(one, ObservationReader)]
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
-        self._returns = [one.returns for one in self._readers if one.returns is not None]
-        self._begun = not self._returns
+        self._returns = self._readers[0].returns if self._readers else None
+        """Of the first network: batches are merged there, and copied to the others."""
+        self._begun = self._returns is None
         """Whether there is a deviation of returns, as far as it was looked at."""
         self._merged = False
         """Whether the returns of the batch that is learnt from are already merged."""
 
-    @torch.no_grad()
     def copy_from(self, module: nn.Module) -> None:
         """Give every network the statistics that this one has."""
         source = next(iter(Statistics([module])._readers), None)
         if source is not None:
-            for reader in self._readers:
-                for own, found in zip(reader.statistics(), source.statistics(), strict=True):
-                    own.copy_(found)
+            self._copy(source, self._readers)
 
     def scaled(self, data: dict[str, Any], steps: Any = None) -> dict[str, Any]:
         """A batch with rewards in deviations of the discounted returns, if rewards are normalised: at most ten.
@@ -255,8 +253,8 @@ class Statistics:
         The deviation is that of the batches before, for the first batch its own: with rewards as they are, an update,
         such as the many gradient steps of PPO, gives values that later ones must unlearn. `steps` as in `merge`.
         """
-        if not self._begun:
-            if float(self._returns[0].count) == 0:
+        if self._returns is not None and not self._begun:
+            if float(self._returns.count) == 0:
                 self._merge_returns(data, steps)
                 self._merged = True
             self._begun = True
@@ -264,7 +262,7 @@ class Statistics:
 
     def reward_deviation(self) -> float:
         """The number that rewards are divided by; 1 if they are not normalised."""
-        return float(self._returns[0].deviation()) if self._returns else 1.0
+        return 1.0 if self._returns is None else float(self._returns.deviation())
 
     def merge(self, data: dict[str, Any], steps: Any = None) -> None:
         """Add the observations and returns of a batch that was learnt from.
@@ -276,19 +274,23 @@ class Statistics:
         if not self._merged:
             self._merge_returns(data, steps)
         self._merged = False
-        chosen = slice(None) if steps is None else steps
-        obs = torch.as_tensor(data["obs"])
-        obs = obs if steps is None else obs[:, : steps.shape[1]][chosen]
-        numbers = next((one.numbers(obs) for one in self._readers if one.moments is not None), None)
-        for reader in self._readers:
-            if reader.moments is not None and numbers is not None:
-                reader.moments.merge(numbers)
+        first = self._readers[0]
+        if first.moments is not None:
+            obs = torch.as_tensor(data["obs"])
+            first.moments.merge(first.numbers(obs if steps is None else obs[:, : steps.shape[1]][steps]))
+        self._copy(first, self._readers[1:])
 
     def _merge_returns(self, data: dict[str, Any], steps: Any) -> None:
-        if self._returns:
-            returns = torch.as_tensor(data["discounted_return"])[slice(None) if steps is None else steps].reshape(-1, 1)
-            for one in self._returns:
-                one.merge(returns)
+        if self._returns is not None:
+            returns = torch.as_tensor(data["discounted_return"])
+            self._returns.merge((returns if steps is None else returns[steps]).reshape(-1, 1))
+
+    @staticmethod
+    @torch.no_grad()
+    def _copy(source: ObservationReader, readers: Iterable[ObservationReader]) -> None:
+        for reader in readers:
+            for own, found in zip(reader.statistics(), source.statistics(), strict=True):
+                own.copy_(found)
 
 
 def in_deviations(reward: Tensor, deviation: float) -> Tensor:
