@@ -198,7 +198,7 @@ def test_settings_without_effect_for_several_reasons_are_all_noted():
 def test_every_setting_that_may_have_no_effect_is_one_of_its_agent_and_switches_are_not():
     for name in agents.BUILT_IN:
         config = agents.find(name).load_preset(env_of(name)).config
-        assert set(config.without_effect()) <= {one.name for one in dataclasses.fields(config)}
+        assert set(config.without_effect_in(describe(env_of(name)))) <= {one.name for one in dataclasses.fields(config)}
 
 
 @pytest.mark.parametrize(("name", "path"), PRESETS)
@@ -231,6 +231,7 @@ def test_the_plan_has_the_note_and_python_logs_it(caplog):
         ("td3", "Pendulum-v1", {"smoothing_clip": 0.0}, {"smoothing_sigma": 0.77}),
         ("impala", "CartPole-v1", {"trace_lambda": 0.0}, {"c_bar": 0.77}),
         ("ppo", "CartPole-v1", {"epochs": 1, "minibatch_size": 10**6}, {"clip": 0.77}),
+        ("gorila", "CartPole-v1", {"num_learners": 1, "num_actors": 1}, {"max_staleness": 77}),
         ("dqn", "CartPole-v1", {"epsilon_start": 0.1, "epsilon_end": 0.1}, {"epsilon_steps": 77}),
         ("r2d2", "CartPole-v1", {"priority_exponent": 0.0}, {"importance_exponent": 0.77}),
         ("rainbow", "CartPole-v1", {"head": "quantile"}, {"v_max": 77.0}),
