@@ -155,6 +155,17 @@ def test_a_reader_writes_the_rows_in_order_with_scaled_actions_and_true_last_obs
     assert one.items() == [*expected, (10.0, 1.0, 1.0, 0.9, 11.0), (11.0, 1.0, 1.0, 0.0, 12.0)]
 
 
+def test_rows_of_a_data_set_have_no_age_in_updates(small):
+    one = Stage(dataset=small, batch_size=2)
+    for _ in range(5):
+        one.actor.act()
+    one.actor._writer.flush()
+    for count in (1, 2):
+        one.learner.learn()
+        assert one.learner.metrics()["updates"] == count
+        assert "age_in_updates" not in one.learner.metrics()
+
+
 def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(small):
     one = Stage(dataset=small)
     for _ in range(7):

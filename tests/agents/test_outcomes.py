@@ -1,11 +1,13 @@
 """Updates whose priorities are written while the device makes the next one, as on a GPU that draws ahead."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.outcomes import DivergedError  # noqa: E402
+from reverie.agents.outcomes import NO_WEIGHTS, DivergedError, Outcome  # noqa: E402
 from reverie.errors import UnavailableError  # noqa: E402
 
 BATCH = 32
@@ -60,6 +62,27 @@ def test_the_last_update_is_settled_before_its_learner_stops_waits_or_is_saved(l
         assert len(written) == count
     assert learner.metrics()["priorities_applied"] + learner.metrics()["priorities_stale"] == 3 * BATCH
     assert learner.metrics()["age_in_updates"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("versions", "age"), [([3, 1], 3.0), ([NO_WEIGHTS, 3, 1, NO_WEIGHTS], 3.0), ([NO_WEIGHTS], None)]
+)
+def test_items_that_no_weights_made_do_not_count_for_the_age(versions, age):
+    batch = SimpleNamespace(info=SimpleNamespace(key=[0]), data={"weights_version": torch.tensor(versions)})
+    assert Outcome(5, batch, None, {}, 1.0).age() == age
+
+
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn"])
+def test_a_batch_that_no_weights_made_has_no_age_also_after_one_that_has(make_learner, name):
+    learner = make_learner(name)
+    learner.learn()
+    assert learner.metrics()["age_in_updates"] == 0
+    learner._client.columns["weights_version"][:] = NO_WEIGHTS
+    learner.learn()
+    assert "age_in_updates" not in learner.metrics()
+    learner._client.columns["weights_version"][:] = 1
+    learner.learn()
+    assert learner.metrics()["age_in_updates"] == 1
 
 
 def test_figures_are_those_of_the_plain_path(later, make_learner):

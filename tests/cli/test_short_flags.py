@@ -57,7 +57,7 @@ def test_a_setting_by_the_name_that_other_libraries_have_is_refused_with_its_own
         ("train", ["dqn", "--max-env-steps", 9], "there is no option --max-env-steps: give --max-steps 9"),
         ("train", ["dqn", "--frame-stack", 4], "there is no option --frame-stack: give --set frame_stack=4"),
         ("train", ["sac", "--alpha", 0.2], "there is no option --alpha: the temperature is learnt"),
-        ("train", ["rainbow", "--alpha", 0.2], "there is no option --alpha: give --set priority_exponent=0.2"),
+        ("train", ["rainbow", "--alpha", 0.2], "there is no option --alpha: priority_exponent is the alpha of"),
         ("train", ["sac", "--utd", 4], "samples_per_insert is the number of draws for each step"),
         ("search", ["dqn", "--learning-rate", 0.1], "there is no option --learning-rate: give --set learning_rate=0.1"),
         ("search", ["dqn", "--gamma", 0.9], "there is no option --gamma: give --set discount=0.9"),

@@ -20,5 +20,5 @@ def rows() -> list[tuple[str, tuple[str, ...], str]]:
 
 def test_the_table_has_each_name_with_its_setting_and_the_difference() -> None:
     known = [(name, settings, "") for name, settings in SYNONYMS.items()]
-    known += [(name, (setting,), words) for name, (setting, words) in HINTS.items()]
+    known += [(name, (hint.setting,), hint.words) for hint in HINTS for name in hint.names]
     assert sorted(rows()) == sorted(known)

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import logging
 import pickle
-import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import current_process, get_context
 from pathlib import Path
@@ -19,7 +18,6 @@ from reverie import agents, runners
 from reverie.agents import presets
 from reverie.agents.core import RunSettings
 from reverie.agents.env_settings import EnvSettings
-from reverie.agents.synonyms import HINTS, SYNONYMS
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
 from reverie.runners.checkpoints import RunExistsError, run_files
 from reverie.runners.reports import logs, scalar_logs
@@ -90,67 +88,6 @@ def test_an_error_of_a_keyword_begins_with_the_agent_and_not_with_a_file():
     ):
         with pytest.raises(presets.PresetError, match=words):
             train("dqn", "CartPole-v1", **settings)
-
-
-@pytest.mark.parametrize(
-    ("agent", "name", "words"),
-    [
-        ("ppo", "ent_coef", "; did you mean entropy_coefficient?"),
-        ("sac", "ent_coef", ": the temperature is learnt, from initial_temperature on"),
-        ("ppo", "clip_range", "; did you mean clip?"),
-        ("ppo", "n_steps", "; did you mean unroll_length?"),
-        ("dqn", "n_steps", "; did you mean n_step?"),
-        ("ppo", "batch_size", "; did you mean minibatch_size?"),
-        ("dqn", "n_envs", ": envs_per_actor is the number for each of num_actors"),
-        ("dqn", "train_freq", ": samples_per_insert is the number of draws for each step that is stored"),
-        ("dqn", "exploration_fraction", ": epsilon_steps is the number of environment steps"),
-        ("dqn", "net_arch", "; did you mean hidden?"),
-        ("dqn", "policy_kwargs", ": settings that end in hidden have the widths of the layers, and network takes"),
-        ("dqn", "callback", ": on_event takes functions that get the events of the run"),
-        ("dqn", "best_model_save_path", ": a run with a folder keeps its best policy there, in best.safetensors"),
-        ("td3", "tau", "; did you mean target_rate?"),
-        ("td3", "action_noise", ": noise_sigma is the deviation of the noise"),
-        ("td3", "policy_delay", "; did you mean policy_period?"),
-        ("td3", "target_policy_noise", "; did you mean smoothing_sigma?"),
-        ("sac", "target_entropy", ": entropy_per_action is that of each number of an action, -1 in the paper"),
-        ("sac", "q_lr", "; did you mean critic_learning_rate?"),
-        ("ppo", "update_epochs", "; did you mean epochs?"),
-        ("ppo", "anneal_lr", ": learning rates fall with anneal_updates, anneal_to and anneal_shape"),
-        ("rainbow", "prioritized_replay_alpha", "; did you mean priority_exponent?"),
-        (
-            "ppo",
-            "policy",
-            ": observations decide the layers, settings that end in hidden have their widths, and",
-        ),
-        (
-            "sac",
-            "policy",
-            ": observations decide the layers, settings that end in hidden have their widths, and",
-        ),
-        ("td3", "policy_kwargs", ": settings that end in hidden have the widths of the layers, and network takes"),
-        ("sac", "net_arch", ": this agent has policy_hidden and critic_hidden"),
-        ("d4pg", "hidden", ": this agent has policy_hidden and critic_hidden"),
-        ("ppo", "target_entropy", ", and other agents have entropy_per_action in its place: sac, cql-sac"),
-        ("dqn", "ent_coef", ", and other agents have entropy_coefficient in its place: ppo, impala"),
-        ("rainbow", "policy_frequency", ", and other agents have policy_period in its place: td3, sac, cql-sac"),
-        ("dqn", "prioritized", ", and other agents have it: ddpg, td3, sac, cql-sac, rainbow, d4pg"),
-        ("sac", "max_grad_norm", ", and other agents have it: apex-dqn, dqn, gorila, ppo, impala, r2d2, cql, rainbow"),
-    ],
-)
-def test_names_of_other_libraries_get_the_setting_or_the_argument_here(agent, name, words):
-    with pytest.raises(presets.PresetError, match="^" + re.escape(f"{agent} has no setting {name!r}{words}")):
-        train(agent, "Pendulum-v1" if agents.find(agent).actions == "continuous" else "CartPole-v1", **{name: 1})
-
-
-def test_every_name_of_another_library_stands_for_a_setting_or_an_argument_that_exists():
-    configs = [agents.find(name).config for name in agents.BUILT_IN]
-    named = {field.name for one in (RunSettings, EnvSettings, *configs) for field in dataclasses.fields(one)}
-    named |= set(inspect.signature(train).parameters)
-    meant = [*(setting for several in SYNONYMS.values() for setting in several), *(one for one, _ in HINTS.values())]
-    assert set(meant) <= named
-    assert (SYNONYMS.keys() | HINTS.keys()) & named == {"batch_size", "learning_rate", "hidden"}, (
-        "some agents have them"
-    )
 
 
 def test_a_process_that_imports_the_program_trains_nothing(monkeypatch):

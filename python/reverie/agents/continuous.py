@@ -237,6 +237,11 @@ class EnsembleSettings(MaybePrioritizedSettings):
         if self.dropout >= 1:
             raise ValueError(f"dropout is {self.dropout}, and must lie in [0, 1)")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also how many critics are in the target, if there is one."""
+        idle = {"target_critics": "num_critics is 1"} if self.num_critics == 1 else {}
+        return {**super().without_effect(), **idle}
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySettings(CorrelatedSettings, AnnealSettings):
@@ -260,6 +265,11 @@ class NoisySettings(CorrelatedSettings, AnnealSettings):
         checks.not_negative(self, "noise_sigma", "random_steps")
         checks.above_zero(self, "policy_learning_rate", "critic_learning_rate")
         checks.widths(self, "policy_hidden", "critic_hidden")
+
+    def without_effect(self) -> dict[str, str]:
+        """Also how the random numbers of actions are correlated, if there are none."""
+        names = ("noise_theta", "noise_theta_steps") if self.noise_sigma == self.random_steps == 0 else ()
+        return {**super().without_effect(), **dict.fromkeys(names, "noise_sigma and random_steps are 0")}
 
 
 class GreedyTanhPolicy(GreedyActions):

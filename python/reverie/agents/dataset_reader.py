@@ -16,6 +16,7 @@ from reverie.agents.continuous import ActionScale
 from reverie.agents.core import Crash, Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 from reverie.agents.observations import pack, part_of
+from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import Source, open_dataset
@@ -123,7 +124,7 @@ class DatasetReader:
         if self._bound is not None:
             reward = min(max(reward, -self._bound), self._bound)
         self._discounted = self._discount * self._discounted + reward
-        extras: dict[str, Any] = {"weights_version": np.int64(0)}
+        extras: dict[str, Any] = {"weights_version": np.int64(NO_WEIGHTS)}
         if self._normalises:
             extras["discounted_return"] = np.float32(self._discounted)
         with self._watch("append"):

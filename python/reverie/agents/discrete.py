@@ -166,6 +166,15 @@ def falling_epsilon(step: int, config: EpsilonSettings) -> float:
     return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
 
 
+def idle_epsilon(config: EpsilonSettings) -> dict[str, str]:
+    """For `Settings.without_effect`: settings of actors that never explore, or always as much."""
+    if config.epsilon_start == config.epsilon_end == 0:
+        return dict.fromkeys(("epsilon_steps", "random_hold"), "epsilon_start and epsilon_end are 0")
+    if config.epsilon_start == config.epsilon_end:
+        return {"epsilon_steps": "epsilon_start and epsilon_end are equal"}
+    return {}
+
+
 def td_errors(q_tm1: Tensor, a_tm1: Tensor, target_tm1: Tensor) -> Tensor:
     """`target - q(s_tm1, a_tm1)`, `[B]`; no gradient flows into the target."""
     return target_tm1.detach() - q_tm1.gather(1, a_tm1.unsqueeze(1)).squeeze(1)

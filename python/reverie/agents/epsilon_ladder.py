@@ -33,8 +33,16 @@ class LadderSettings(HoldSettings):
         return {**super().scheduled(env_steps, updates), **own}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the schedule of a single environment, if there are several."""
-        idle = {"single_env_decay_steps": "there are several environments"} if self.has_several_envs else {}
+        """Also the schedule of a single environment, if there are several, and what has no effect on the rungs."""
+        idle = {}
+        if self.epsilon_base == 0:
+            idle = dict.fromkeys(("epsilon_alpha", "single_env_decay_steps", "random_hold"), "epsilon_base is 0")
+        elif self.epsilon_base == 1:
+            idle = dict.fromkeys(("epsilon_alpha", "single_env_decay_steps"), "epsilon_base is 1")
+        elif self.epsilon_alpha == 0:
+            idle = {"single_env_decay_steps": "epsilon_alpha is 0"}
+        if self.has_several_envs:
+            idle["single_env_decay_steps"] = "there are several environments"
         return {**super().without_effect(), **idle}
 
     def rungs_of(self, actor: int) -> NDArray[np.float64]:

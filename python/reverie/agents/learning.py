@@ -154,7 +154,11 @@ class NetworkLearner(ABC):
                 result = self._client.update_priorities(TABLE, outcome.keys, priorities)
                 self._counts["priorities_applied"] += result.applied
                 self._counts["priorities_stale"] += result.stale
-        self._last = {**self._last, "age_in_updates": outcome.age(), **figures}
+        mean_age = outcome.age()
+        if mean_age is not None:
+            figures = {"age_in_updates": mean_age, **figures}
+        before = {name: value for name, value in self._last.items() if name != "age_in_updates"}
+        self._last = {**before, **figures}
 
     def _settle_open(self) -> None:
         """Settle the last update, if that is still to be done."""

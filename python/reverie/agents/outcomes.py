@@ -12,6 +12,9 @@ from torch import Tensor
 from reverie._picklable import Picklable
 from reverie.types import Batch
 
+NO_WEIGHTS = -1
+"""The `weights_version` of an item that no weights made: a row of a data set."""
+
 
 class DivergedError(Picklable, RuntimeError):
     """A loss or a TD error is no longer finite; no priority of that batch was written to the table. `.version`"""
@@ -41,8 +44,9 @@ class Outcome:
         # A copy: the keys of a batch over a network are in the same memory as its columns.
         self.version, self.keys = version, np.array(batch.info.key)
         versions: Tensor = batch.data["weights_version"]
-        self._num_versions, self._unit = versions.numel(), unit
-        self._sum_of_versions, self._priorities = _copied(versions.sum()), _copied(priorities)
+        made = versions != NO_WEIGHTS
+        self._count_and_sum = _copied(torch.stack([made.sum(), torch.where(made, versions, 0).sum()]))
+        self._priorities, self._unit = _copied(priorities), unit
         self._figures = {name: _copied(one) if isinstance(one, Tensor) else one for name, one in figures.items()}
         on_gpu = versions.device.type == "cuda"
         self._all_copied = torch.cuda.current_stream(versions.device).record_event() if on_gpu else None
@@ -54,10 +58,11 @@ class Outcome:
         priorities = None if self._priorities is None else self._priorities.double().numpy() * self._unit
         return priorities, {name: float(one) for name, one in self._figures.items()}  # type: ignore[arg-type]
 
-    def age(self) -> float:
-        """Average age, in updates, of the weights that made the items. Valid after `wait`."""
-        assert self._sum_of_versions is not None
-        return self.version - int(self._sum_of_versions) / self._num_versions
+    def age(self) -> float | None:
+        """Average age, in updates, of the weights that made the items; None if none did. Valid after `wait`."""
+        assert self._count_and_sum is not None
+        count, total = self._count_and_sum.tolist()
+        return self.version - total / count if count else None
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

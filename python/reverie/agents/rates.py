@@ -35,7 +35,11 @@ class AnnealSettings(Settings):
 
     def without_effect(self) -> dict[str, str]:
         """Also how rates fall, if they do not."""
-        idle = {} if self.anneal_updates else dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")
+        idle = {}
+        if self.anneal_updates == 0:
+            idle = dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")
+        elif self.anneal_to == 1:
+            idle = dict.fromkeys(("anneal_updates", "anneal_shape"), "anneal_to is 1")
         return {**super().without_effect(), **idle}
 
     def annealed(self, update: int) -> float:

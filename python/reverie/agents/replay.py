@@ -119,6 +119,19 @@ class PrioritizedSettings(ReplaySettings):
         checks.not_negative(self, "priority_eps", "priority_clip", "importance_anneal_updates")
         checks.one_of(self, "importance_normalise", ("batch", "table"))
 
+    def without_effect(self) -> dict[str, str]:
+        """Also numbers of priorities, if all items have the same probability, and of weights, if all are 1."""
+        if self.priority_exponent == 0:
+            names = [
+                one.name for one in fields(PrioritizedSettings) if one.name.startswith(("priority_", "importance_"))
+            ]
+            idle = dict.fromkeys(set(names) - {"priority_exponent"}, "priority_exponent is 0")
+        elif self.importance_exponent == 0 and self.importance_anneal_updates == 0:
+            idle = {"importance_normalise": "importance_exponent is 0"}
+        else:
+            idle = {"importance_anneal_updates": "importance_exponent is 1"} if self.importance_exponent == 1 else {}
+        return {**super().without_effect(), **idle}
+
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Also beta of the last update, if it rises."""
         own = {"importance_exponent": self.importance_at(max(0, updates - 1))} if self.importance_anneal_updates else {}

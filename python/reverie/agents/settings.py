@@ -46,6 +46,10 @@ class Settings:
         """
         return {}
 
+    def without_effect_in(self, spec: Any) -> dict[str, str]:
+        """The settings of `without_effect`, and those that change nothing in an environment with this `EnvSpec`."""
+        return self.without_effect()
+
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Numbers that change during a run by its counts, such as epsilon, after so many environment steps and updates.
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from importlib import import_module
+from typing import NamedTuple
 
 from reverie.agents.built_in import AGENTS
 
@@ -21,14 +22,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "n_epochs": ("epochs",),
     "n_steps": ("unroll_length", "n_step"),
     "clip_range": ("clip",),
-    "clip_range_vf": ("value_clip",),
     "ent_coef": ("entropy_coefficient",),
-    "vf_coef": ("value_coefficient",),
     "normalize_advantage": ("normalise_advantages",),
     "exploration_initial_eps": ("epsilon_start",),
     "exploration_final_eps": ("epsilon_end",),
-    "net_arch": ("hidden",),
-    "num_envs": ("envs_per_actor",),
     "num_steps": ("unroll_length",),
     "update_epochs": ("epochs",),
     "clip_coef": ("clip",),
@@ -49,94 +46,161 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "exploration_noise": ("noise_sigma",),
     "prioritized_replay": ("prioritized",),
     "prioritized_replay_alpha": ("priority_exponent",),
-    "alpha": ("priority_exponent",),
     "prioritized_replay_beta0": ("importance_exponent",),
     "importance_sampling_exponent": ("importance_exponent",),
     "max_replay_size": ("capacity",),
     "min_replay_size": ("learning_starts",),
-    "target_update_period": ("target_period",),
 }
 """Names with the same meaning and the same values; of several settings the first that the agent has."""
 
-UPDATES = (
-    "samples_per_insert is the number of draws for each step that is stored, which is batch_size times the updates for"
-    " each step"
-)
 
-HINTS: dict[str, tuple[str, str]] = {
-    "n_envs": ("envs_per_actor", "envs_per_actor is the number for each of num_actors"),
-    "eval_freq": ("evaluate_every", "evaluate_every counts the steps of all environments together"),
-    "eval_env": ("evaluation_env", "evaluation_env takes the id of an environment, or its class"),
-    "save_freq": ("checkpoint_every", "checkpoint_every counts the steps of all environments together"),
-    "train_freq": ("samples_per_insert", UPDATES),
-    "gradient_steps": ("samples_per_insert", UPDATES),
-    "train_frequency": ("samples_per_insert", UPDATES),
-    "utd": ("samples_per_insert", UPDATES),
-    "utd_ratio": ("samples_per_insert", UPDATES),
-    "replay_ratio": ("samples_per_insert", UPDATES),
-    "updates_per_step": ("samples_per_insert", UPDATES),
-    "target_update_interval": ("target_period", "target_period counts updates"),
-    "target_network_frequency": ("target_period", "target_period counts updates"),
-    "exploration_fraction": ("epsilon_steps", "epsilon_steps is the number of environment steps"),
-    "learning_rate": (
+class Hint(NamedTuple):
+    """A setting, or an argument of `reverie.train`, for names with another meaning or other values."""
+
+    names: tuple[str, ...]
+    """The names of other libraries."""
+    setting: str
+    words: str
+    """How it differs."""
+    having: str = ""
+    """The hint is for agents that have this setting; empty: for those that have `setting`."""
+
+    def applies(self, name: str, known: Collection[str]) -> bool:
+        """Whether it is for this name where these settings are known."""
+        return name in self.names and {self.setting, self.having or self.setting} <= set(known)
+
+
+HINTS: tuple[Hint, ...] = (
+    Hint(("n_envs", "num_envs"), "envs_per_actor", "envs_per_actor is the number for each of num_actors"),
+    Hint(("eval_freq",), "evaluate_every", "evaluate_every counts the steps of all environments together"),
+    Hint(("eval_env",), "evaluation_env", "evaluation_env takes the id of an environment, or its class"),
+    Hint(("save_freq",), "checkpoint_every", "checkpoint_every counts the steps of all environments together"),
+    Hint(
+        (
+            *("train_freq", "gradient_steps", "train_frequency"),
+            *("utd", "utd_ratio", "replay_ratio", "updates_per_step"),
+        ),
+        "samples_per_insert",
+        "samples_per_insert is the number of draws for each step that is stored, which is batch_size times the updates"
+        " for each step",
+    ),
+    Hint(
+        ("target_update_interval", "target_network_frequency", "target_update_period"),
+        "target_period",
+        "target_period counts updates",
+    ),
+    Hint(
+        ("tau",),
+        "target_period",
+        "for a tau of 1, target_period is the number of updates between two copies; an agent that has target_rate takes"
+        " a smaller tau there, applies it at every update, and makes no copies then",
+    ),
+    Hint(
+        ("tau",),
+        "expectile",
+        "the paper's tau is expectile; target_rate is how far the target critics move at every update",
+    ),
+    Hint(("buffer_size",), "capacity", "capacity counts sequences, of sequence_length steps each", "sequence_length"),
+    Hint(("buffer_size",), "capacity", "capacity is that of each table, and bundled actors have one each", "bundled"),
+    Hint(("exploration_fraction",), "epsilon_steps", "epsilon_steps is the number of environment steps"),
+    Hint(
+        ("learning_rate", "lr"),
         "policy_learning_rate",
         "this agent has policy_learning_rate and critic_learning_rate",
     ),
-    "lr": ("policy_learning_rate", "this agent has policy_learning_rate and critic_learning_rate"),
-    "lr_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
-    "learning_rate_schedule": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
-    "anneal_lr": ("anneal_updates", "learning rates fall with anneal_updates, anneal_to and anneal_shape"),
-    "ent_coef": (
+    Hint(
+        ("lr_schedule", "learning_rate_schedule", "anneal_lr"),
+        "anneal_updates",
+        "learning rates fall with anneal_updates, anneal_to and anneal_shape",
+    ),
+    Hint(
+        ("ent_coef", "alpha"),
         "initial_temperature",
         "the temperature is learnt, from initial_temperature on; temperature_learning_rate=0 keeps it there",
     ),
-    "alpha": (
-        "initial_temperature",
-        "the temperature is learnt, from initial_temperature on; temperature_learning_rate=0 keeps it there",
+    Hint(("alpha",), "conservative_weight", "conservative_weight is the alpha of CQL"),
+    Hint(("alpha",), "priority_exponent", "priority_exponent is the alpha of prioritized replay"),
+    Hint(
+        ("autotune",),
+        "temperature_learning_rate",
+        "temperature_learning_rate=0 keeps the temperature where it starts",
     ),
-    "autotune": ("temperature_learning_rate", "temperature_learning_rate=0 keeps the temperature where it starts"),
-    "target_entropy": ("entropy_per_action", "entropy_per_action is that of each number of an action, -1 in the paper"),
-    "num_minibatches": ("minibatch_size", "minibatch_size is the number of steps in each"),
-    "clip_vloss": ("value_clip", "value_clip is how far a value can move, and 0 is no limit"),
-    "use_sde": ("noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
-    "hidden": ("policy_hidden", "this agent has policy_hidden and critic_hidden"),
-    "net_arch": ("policy_hidden", "this agent has policy_hidden and critic_hidden"),
-    "policy": (
+    Hint(
+        ("target_entropy",),
+        "entropy_per_action",
+        "entropy_per_action is that of each number of an action, -1 in the paper",
+    ),
+    Hint(
+        ("policy_frequency",),
+        "policy_period",
+        "policy_period is the number of updates of the critics for each of the policy; CleanRL's SAC makes as many of"
+        " both, as policy_period=1 does",
+        "entropy_per_action",
+    ),
+    Hint(
+        ("vf_coef",),
+        "value_coefficient",
+        "value_coefficient is the weight of half the mean squared error, as in CleanRL; Stable-Baselines3 has the whole"
+        " error, so that its 0.5 is 1.0 here",
+    ),
+    Hint(("num_minibatches",), "minibatch_size", "minibatch_size is the number of steps in each"),
+    Hint(("clip_vloss", "clip_range_vf"), "value_clip", "value_clip is how far a value can move, and 0 is no limit"),
+    Hint(("use_sde",), "noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
+    Hint(
+        ("policy",),
         "network",
         "observations decide the layers, settings that end in hidden have their widths, and network takes layers of"
         " your own",
     ),
-    "policy_kwargs": (
+    Hint(("hidden", "net_arch"), "policy_hidden", "this agent has policy_hidden and critic_hidden"),
+    Hint(
+        ("net_arch",),
+        "hidden",
+        "hidden is one list of widths: of images that of all layers after the convolutions, and with an LSTM that of"
+        " the layers before it",
+    ),
+    Hint(
+        ("policy_kwargs",),
         "network",
         "settings that end in hidden have the widths of the layers, and network takes layers of your own",
     ),
-    "action_noise": ("noise_sigma", "noise_sigma is the deviation of the noise"),
-    "replay_buffer_class": ("capacity", "every agent has its table; prioritized and her are settings of some"),
-    "replay_buffer_kwargs": ("capacity", "every agent has its table; prioritized and her are settings of some"),
-    "callback": ("on_event", "on_event takes functions that get the events of the run"),
-    "callbacks": ("on_event", "on_event takes functions that get the events of the run"),
-    "verbose": ("on_event", "on_event takes functions that get the events of the run"),
-    "progress_bar": ("on_event", "on_event takes functions that get the events of the run"),
-    "log_interval": ("on_event", "on_event takes functions that get the progress of the run about ten times a second"),
-    "tensorboard_log": (
+    Hint(("action_noise",), "noise_sigma", "noise_sigma is the deviation of the noise"),
+    Hint(
+        ("replay_buffer_class", "replay_buffer_kwargs"),
+        "capacity",
+        "every agent has its table; prioritized and her are settings of some",
+    ),
+    Hint(
+        ("callback", "callbacks", "verbose", "progress_bar"),
+        "on_event",
+        "on_event takes functions that get the events of the run",
+    ),
+    Hint(
+        ("log_interval",),
+        "on_event",
+        "on_event takes functions that get the progress of the run about ten times a second",
+    ),
+    Hint(
+        ("tensorboard_log",),
         "on_event",
         "on_event takes reverie.runners.reports.scalar_logs.TensorBoard(FOLDER), and the command has --log tensorboard",
     ),
-    "best_model_save_path": ("folder", "a run with a folder keeps its best policy there, in best.safetensors"),
-    "log_path": ("folder", "a run with a folder keeps its log there"),
-    "save_model": ("folder", "a run with a folder keeps checkpoints and its best policy there"),
-    "capture_video": ("folder", "of a run with a folder, reverie eval FOLDER --video FILE records an episode"),
-    "reset_num_timesteps": (
+    Hint(("best_model_save_path",), "folder", "a run with a folder keeps its best policy there, in best.safetensors"),
+    Hint(("log_path",), "folder", "a run with a folder keeps its log there"),
+    Hint(("save_model",), "folder", "a run with a folder keeps checkpoints and its best policy there"),
+    Hint(("capture_video",), "folder", "of a run with a folder, reverie eval FOLDER --video FILE records an episode"),
+    Hint(
+        ("reset_num_timesteps",),
         "resume",
         "resume=True continues a run and its counters, init_from begins one with weights",
     ),
-}
-"""The setting or argument of `reverie.train` for names with another meaning or other values, and how it differs."""
+)
+"""Of several for a name the first that applies."""
 
 
 def synonym(name: str, known: Collection[str]) -> str:
     """The setting that another library calls so, with the same values; empty without one, and where a hint applies."""
-    if HINTS.get(name, ("",))[0] in known:
+    if _hint(name, known) is not None:
         return ""
     return next((one for one in SYNONYMS.get(name, ()) if one in known), "")
 
@@ -148,15 +212,23 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """
     if setting := synonym(name, known):
         return f"; did you mean {setting}?"
-    setting, words = HINTS.get(name, ("", ""))
-    if setting in known:
-        return f": {words}"
-    for meant in filter(None, (name, *SYNONYMS.get(name, ()), setting)):
+    if hint := _hint(name, known):
+        return f": {hint.words}"
+    for meant in (name, *SYNONYMS.get(name, ()), *(one.setting for one in HINTS if name in one.names)):
         if others := agents_with(meant):
             what = "it" if meant == name else f"{meant} in its place"
             return f", and other agents have {what}: {', '.join(others)}"
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def has_hint(name: str) -> bool:
+    """Whether there is a hint about this name, for any agent."""
+    return any(name in one.names for one in HINTS)
+
+
+def _hint(name: str, known: Collection[str]) -> Hint | None:
+    return next((one for one in HINTS if one.applies(name, known)), None)
 
 
 def agents_with(name: str) -> list[str]:

@@ -58,7 +58,7 @@ def _as_setting(agent: str, flag: str, value: str, options: Collection[str]) -> 
     from reverie import agents
     from reverie.agents.env_settings import EnvSettings
     from reverie.agents.run_settings import RunSettings
-    from reverie.agents.synonyms import HINTS, agents_with, suggestion, synonym
+    from reverie.agents.synonyms import agents_with, has_hint, suggestion, synonym
 
     name = flag.removeprefix("--").replace("-", "_")
     try:
@@ -70,7 +70,7 @@ def _as_setting(agent: str, flag: str, value: str, options: Collection[str]) -> 
         short = [f"--{to.replace('_', '-')}" for to, meant in SHORT_FLAGS.items() if meant == setting]
         form = f"{short[0]} " if short and short[0] in options else f"--set {setting}="
         return f"there is no option {flag}: give {form}{value}"
-    return f"there is no option {flag}{suggestion(name, known)}" if name in HINTS or agents_with(name) else ""
+    return f"there is no option {flag}{suggestion(name, known)}" if has_hint(name) or agents_with(name) else ""
 
 
 def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Preset:

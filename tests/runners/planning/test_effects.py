@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 import reverie
 from reverie import agents
 from reverie.agents import presets
+from reverie.agents.environments import describe
 from reverie.agents.presets import changed
 from reverie.runners import plan
 from reverie.runners.planning.effects import no_effect_note
@@ -18,52 +19,175 @@ from reverie.runners.planning.effects import no_effect_note
 PRESETS = [(name, path) for name in agents.BUILT_IN for path in sorted(agents.find(name).presets.rglob("*.toml"))]
 
 
+def env_of(name):
+    return "Pendulum-v1" if agents.find(name).actions == "continuous" else "CartPole-v1"
+
+
 def note(name, **changes):
-    agent = agents.find(name)
-    preset = agent.load_preset("Pendulum-v1" if agent.actions == "continuous" else "CartPole-v1")
-    return no_effect_note(changed(preset, changes).config)
+    env_id = env_of(name)
+    return no_effect_note(changed(agents.find(name).load_preset(env_id), changes).config, describe(env_id))
 
 
+ONE = {"num_actors": 1, "envs_per_actor": 1}
+LESS = {"anneal_to": 1.0}
 CASES = [
-    ("ppo", {"noise_theta_steps": 500}, "noise_theta is 1", {"noise_theta": 0.1}),
-    ("sac", {"priority_exponent": 0.7, "importance_anneal_updates": 9}, "prioritized is false", {"prioritized": True}),
-    ("td3", {"anneal_to": 0.5, "anneal_shape": "cosine"}, "anneal_updates is 0", {"anneal_updates": 5}),
-    ("dqn", {"munchausen_clip": -2.0}, "munchausen is 0", {"munchausen": 0.9}),
-    ("dqn", {"her_k": 8}, "her is empty", {"her": "future"}),
-    ("rainbow", {"epsilon_start": 0.9, "epsilon_end": 0.2}, "noisy is true", {"noisy": False, "noisy_sigma": 0.5}),
-    ("rainbow", {"noisy": False, "noisy_sigma": 0.2}, "noisy is false", {"noisy": True}),
-    ("rainbow", {"num_quantiles": 16, "huber_delta": 2.0}, 'head is "categorical"', {"head": "quantile", "v_max": 0.0}),
+    ("ppo", {}, {"noise_theta_steps": 500}, "noise_theta is 1", {"noise_theta": 0.1}),
+    (
+        "sac",
+        {},
+        {"priority_exponent": 0.7, "importance_anneal_updates": 9},
+        "prioritized is false",
+        {"prioritized": True},
+    ),
+    ("td3", {}, {"anneal_to": 0.5, "anneal_shape": "cosine"}, "anneal_updates is 0", {"anneal_updates": 5}),
+    ("td3", LESS, {"anneal_updates": 9, "anneal_shape": "cosine"}, "anneal_to is 1", {"anneal_to": 0.5}),
+    ("dqn", {}, {"munchausen_clip": -2.0}, "munchausen is 0", {"munchausen": 0.9}),
+    ("dqn", {}, {"her_k": 8}, "her is empty", {"her": "future"}),
+    (
+        "dqn",
+        {"epsilon_start": 0.0, "epsilon_end": 0.0},
+        {"random_hold": 4.0},
+        "epsilon_start and epsilon_end are 0",
+        {"epsilon_start": 1.0},
+    ),
+    (
+        "rainbow",
+        {},
+        {"random_hold": 4.0, "epsilon_start": 0.9, "epsilon_end": 0.2, "epsilon_steps": 9},
+        "noisy is true",
+        {"noisy": False, "noisy_sigma": 0.5},
+    ),
+    ("rainbow", {"noisy": False}, {"noisy_sigma": 0.2}, "noisy is false", {"noisy": True}),
+    (
+        "rainbow",
+        {"noisy": False, "noisy_sigma": 0.5, "epsilon_start": 0.3, "epsilon_end": 0.3},
+        {"epsilon_steps": 9},
+        "epsilon_start and epsilon_end are equal",
+        {"epsilon_end": 0.1},
+    ),
+    (
+        "rainbow",
+        {},
+        {"num_quantiles": 16, "huber_delta": 2.0},
+        'head is "categorical"',
+        {"head": "quantile", "v_max": 0.0},
+    ),
     (
         "cql-sac",
+        {},
         {"conservative_learning_rate": 0.5},
         "conservative_threshold is not set",
         {"conservative_threshold": 1.0},
     ),
     (
         "cql-sac",
-        {"conservative_weight": 0.0, "sampled_actions": 5},
+        {"conservative_weight": 0.0},
+        {"sampled_actions": 5},
         "conservative_weight is 0",
         {"conservative_weight": 1},
     ),
-    ("iql", {"dataset_rename": ("a=b",)}, "dataset is empty", {"dataset": "file"}),
+    ("iql", {}, {"dataset_rename": ("a=b",)}, "dataset is empty", {"dataset": "file"}),
+    ("iql", {"advantage_scale": 0.0}, {"advantage_clip": 50.0}, "advantage_scale is 0", {"advantage_scale": 1.0}),
+    ("iql", {"advantage_scale": 0.0}, {"advantage_clip": 50.0}, "advantage_scale is 0", {"advantage_clip": 0.5}),
+    ("apex-dqn", {}, {"single_env_decay_steps": 7}, "there are several environments", ONE),
+    ("r2d2", {}, {"single_env_decay_steps": 7}, "there are several environments", ONE),
     (
         "apex-dqn",
-        {"single_env_decay_steps": 7},
-        "there are several environments",
-        {"num_actors": 1, "envs_per_actor": 1},
+        {"epsilon_base": 0.0},
+        {"random_hold": 4.0, "epsilon_alpha": 2.0},
+        "epsilon_base is 0",
+        {"epsilon_base": 0.3},
     ),
-    ("r2d2", {"single_env_decay_steps": 7}, "there are several environments", {"num_actors": 1, "envs_per_actor": 1}),
+    ("r2d2", {"epsilon_base": 1.0}, {"epsilon_alpha": 2.0}, "epsilon_base is 1", {"epsilon_base": 0.3}),
+    (
+        "r2d2",
+        {**ONE, "epsilon_alpha": 0.0},
+        {"single_env_decay_steps": 7},
+        "epsilon_alpha is 0",
+        {"epsilon_alpha": 2.0},
+    ),
+    (
+        "apex-dqn",
+        {"priority_exponent": 0.0},
+        {"priority_clip": 5.0, "first_priority": "max"},
+        "priority_exponent is 0",
+        {"priority_exponent": 0.5},
+    ),
+    (
+        "r2d2",
+        {"priority_exponent": 0.0},
+        {"priority_clip": 5.0, "importance_anneal_updates": 9, "priority_eta": 0.5},
+        "priority_exponent is 0",
+        {"priority_exponent": 0.5},
+    ),
+    (
+        "apex-dpg",
+        {"priority_exponent": 0.0, "eviction_exponent": 0.0},
+        {"priority_clip": 5.0},
+        "priority_exponent is 0",
+        {"eviction_exponent": -0.4},
+    ),
+    (
+        "sac",
+        {"prioritized": True, "importance_exponent": 1.0},
+        {"importance_anneal_updates": 9},
+        "importance_exponent is 1",
+        {"importance_exponent": 0.5},
+    ),
+    (
+        "sac",
+        {"prioritized": True, "importance_exponent": 0.0},
+        {"importance_normalise": "table"},
+        "importance_exponent is 0",
+        {"importance_anneal_updates": 9},
+    ),
+    (
+        "sac",
+        {"num_critics": 1},
+        {"target_critics": 1, "policy_critics": "mean"},
+        "num_critics is 1",
+        {"num_critics": 2},
+    ),
+    ("apex-dpg", {"noise_sigma": 0.0}, {"noise_theta": 0.5}, "noise_sigma is 0", {"noise_sigma": 0.1}),
+    (
+        "ddpg",
+        {"noise_sigma": 0.0, "random_steps": 0},
+        {"noise_theta": 0.5, "noise_theta_steps": 9},
+        "noise_sigma and random_steps are 0",
+        {"random_steps": 9},
+    ),
+    ("ppo", {"lstm_units": 8}, {"shared_layers": True}, "lstm_units is above 0", {"lstm_units": 0}),
+    ("impala", {"lstm_units": 8}, {"shared_layers": True}, "lstm_units is above 0", {"lstm_units": 0}),
+    ("ppo", {"anneal_updates": 0}, {"anneal_clip": False}, "anneal_updates is 0", {"anneal_updates": 5}),
+    (
+        "ppo",
+        LESS,
+        {"anneal_updates": 9, "anneal_shape": "cosine", "anneal_clip": False},
+        "anneal_to is 1",
+        {"anneal_to": 0.5},
+    ),
+    ("ppo", {"value_coefficient": 0.0}, {"value_clip": 0.1}, "value_coefficient is 0", {"value_coefficient": 0.5}),
+    (
+        "ppo",
+        {"epochs": 1, "minibatch_size": 10**6},
+        {"anneal_clip": False, "value_clip": 0.1, "target_kl": 0.1},
+        "an update is one gradient step",
+        {"epochs": 2, "anneal_updates": 9},
+    ),
+    ("ppo", {}, {"initial_sigma": 0.5}, "actions are discrete", {"initial_sigma": 1.0}),
 ]
-SWITCHES = {"noisy", "conservative_weight"}
 
 
-@pytest.mark.parametrize(("name", "idle", "reason", "used"), CASES, ids=lambda one: one if isinstance(one, str) else "")
-def test_a_setting_that_changes_nothing_is_noted_with_the_reason_and_without_it_is_not(name, idle, reason, used):
-    named = [f"{key} ({value})" for key, value in idle.items() if key not in SWITCHES]
-    assert (
-        note(name, **idle) == f"{' and '.join(named)} {'has' if len(named) == 1 else 'have'} no effect while {reason}"
-    )
-    assert note(name, **{**idle, **used}) == ""
+@pytest.mark.parametrize(
+    ("name", "switch", "idle", "reason", "used"), CASES, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_setting_that_changes_nothing_is_noted_with_the_reason_and_without_it_is_not(
+    name, switch, idle, reason, used
+):
+    *first, last = [f"{key} ({value})" for key, value in idle.items()]
+    names = f"{', '.join(first)} and {last} have" if first else f"{last} has"
+    assert note(name, **switch, **idle) == f"{names} no effect while {reason}"
+    assert note(name, **{**switch, **idle, **used}) == ""
 
 
 def test_settings_without_effect_for_several_reasons_are_all_noted():
@@ -73,18 +197,15 @@ def test_settings_without_effect_for_several_reasons_are_all_noted():
 
 def test_every_setting_that_may_have_no_effect_is_one_of_its_agent_and_switches_are_not():
     for name in agents.BUILT_IN:
-        config = agents.find(name).load_preset("Pendulum-v1" if name == "ddpg" else _env_of(name)).config
-        assert set(config.without_effect()) <= {one.name for one in dataclasses.fields(config)}
-
-
-def _env_of(name):
-    return "Pendulum-v1" if agents.find(name).actions == "continuous" else "CartPole-v1"
+        config = agents.find(name).load_preset(env_of(name)).config
+        assert set(config.without_effect_in(describe(env_of(name)))) <= {one.name for one in dataclasses.fields(config)}
 
 
 @pytest.mark.parametrize(("name", "path"), PRESETS)
 def test_no_preset_has_a_setting_without_effect(name, path):
-    agent = agents.find(name)
-    assert no_effect_note(presets.load(path, agent.config).config) == ""
+    config = presets.load(path, agents.find(name).config).config
+    for_epsilon = {"epsilon_steps (100000) has no effect while noisy is true"}  # a number for runs with noisy=false
+    assert no_effect_note(config, describe(env_of(name))) in {"", *(for_epsilon if name == "rainbow" else ())}
 
 
 def test_the_plan_has_the_note_and_python_logs_it(caplog):
@@ -100,6 +221,19 @@ def test_the_plan_has_the_note_and_python_logs_it(caplog):
     ("name", "env_id", "switched_off", "idle"),
     [
         ("d4pg", "MountainCarContinuous-v0", {"noise_theta": 1.0}, {"noise_theta_steps": 77}),
+        ("d4pg", "Pendulum-v1", {"target_rate": 0.5}, {"target_period": 77}),
+        ("apex-dpg", "Pendulum-v1", {"target_rate": 0.5}, {"target_period": 77}),
+        ("apex-dqn", "CartPole-v1", {"target_rate": 0.5}, {"target_period": 77}),
+        ("rainbow", "CartPole-v1", {"target_rate": 0.5}, {"target_period": 77}),
+        ("sac", "Pendulum-v1", {"temperature_learning_rate": 0.0}, {"entropy_per_action": -0.5}),
+        ("cql-sac", "Pendulum-v1", {"temperature_learning_rate": 0.0}, {"entropy_per_action": -0.5}),
+        ("td3", "Pendulum-v1", {"smoothing_sigma": 0.0}, {"smoothing_clip": 0.77}),
+        ("td3", "Pendulum-v1", {"smoothing_clip": 0.0}, {"smoothing_sigma": 0.77}),
+        ("impala", "CartPole-v1", {"trace_lambda": 0.0}, {"c_bar": 0.77}),
+        ("ppo", "CartPole-v1", {"epochs": 1, "minibatch_size": 10**6}, {"clip": 0.77}),
+        ("gorila", "CartPole-v1", {"num_learners": 1, "num_actors": 1}, {"max_staleness": 77}),
+        ("dqn", "CartPole-v1", {"epsilon_start": 0.1, "epsilon_end": 0.1}, {"epsilon_steps": 77}),
+        ("r2d2", "CartPole-v1", {"priority_exponent": 0.0}, {"importance_exponent": 0.77}),
         ("rainbow", "CartPole-v1", {"head": "quantile"}, {"v_max": 77.0}),
         ("rainbow", "CartPole-v1", {"noisy": False}, {"noisy_sigma": 0.77}),
     ],
@@ -111,6 +245,32 @@ def test_a_number_of_the_preset_for_a_part_that_is_switched_off_is_not_noted(nam
     ((setting, value),) = idle.items()
     wanted = f"{setting} ({value}) has no effect while "
     assert wanted in plan(agent, env_id, preset=changed(preset, {**switched_off, **idle})).note
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "path", "setting"),
+    [
+        ("d4pg", "MountainCarContinuous-v0", "Pendulum-v1", {"target_period": 77}),
+        ("rainbow", "CartPole-v1", "MinAtar_Breakout-v0", {"epsilon_steps": 77}),
+    ],
+)
+def test_a_number_of_another_preset_of_the_agent_is_not_noted(name, env_id, path, setting):
+    agent = agents.find(name)
+    preset = agent.load_preset(env_id, path)
+    assert plan(agent, env_id, preset=preset).note == ""
+    assert f"{next(iter(setting))} (77) has no effect" in plan(agent, env_id, preset=changed(preset, setting)).note
+
+
+def test_the_deviation_of_continuous_actions_is_noted_where_actions_are_discrete_only():
+    agent = agents.find("ppo")
+    notes = {
+        env_id: plan(agent, env_id, preset=changed(agent.load_preset(env_id), {"initial_sigma": 0.3})).note
+        for env_id in ("CartPole-v1", "Pendulum-v1")
+    }
+    assert notes == {
+        "CartPole-v1": "initial_sigma (0.3) has no effect while actions are discrete",
+        "Pendulum-v1": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -172,4 +332,4 @@ def test_settings_of_another_kind_have_no_note():
     class Own:
         rate: float = 0.5
 
-    assert no_effect_note(Own(1.0)) == ""
+    assert no_effect_note(Own(1.0), describe("CartPole-v1")) == ""

@@ -10,11 +10,12 @@ from reverie.agents import checks, continuous, replay
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import NoiseSettings
 from reverie.agents.rates import AnnealSettings
+from reverie.agents.targets import TargetSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings, NoiseSettings):
+class ApexDpgConfig(replay.PrioritizedSettings, TargetSettings, AnnealSettings, NoiseSettings):
     """Names follow the paper's appendix where it has one."""
 
     policy_hidden: tuple[int, ...]
@@ -27,10 +28,6 @@ class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings, NoiseSettings):
     """The learning rate of the critic."""
     action_gradient_clip: float
     """The gradient of q with respect to the action is clipped to this much either way, element by element."""
-    target_rate: float = 0.0
-    """tau: how far the targets move to the online networks at every update; 0 copies every `target_period`."""
-    target_period: int
-    """Updates between two copies into the target networks."""
     eviction_exponent: float
     """Below 0: items leave with probabilities in proportion to `priority ** eviction_exponent`."""
     noise_sigma: float
@@ -38,13 +35,18 @@ class ApexDpgConfig(replay.PrioritizedSettings, AnnealSettings, NoiseSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least_one(self, "target_period")
         checks.above_zero(self, "policy_learning_rate", "critic_learning_rate", "action_gradient_clip")
         checks.not_negative(self, "noise_sigma")
-        checks.within_unit(self, "target_rate")
         checks.widths(self, "policy_hidden", "critic_hidden")
         if not (math.isfinite(self.eviction_exponent) and self.eviction_exponent <= 0):
             raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")
+
+    def without_effect(self) -> dict[str, str]:
+        """Also how noise is correlated, without noise. Priorities have an effect if they decide what is evicted."""
+        noise = ("noise_theta", "noise_theta_steps") if self.noise_sigma == 0 else ()
+        found = {**super().without_effect(), **dict.fromkeys(noise, "noise_sigma is 0")}
+        evicts = ("priority_eps", "priority_clip") if self.eviction_exponent < 0 else ()
+        return {name: reason for name, reason in found.items() if name not in evicts}
 
 
 def make_tables(spec: EnvSpec, config: ApexDpgConfig, *, seed: int) -> list[Table]:

@@ -13,11 +13,12 @@ from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.munchausen import MunchausenSettings
 from reverie.agents.rates import RateSettings
+from reverie.agents.targets import TargetSettings
 from reverie.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexDqnConfig(replay.PrioritizedSettings, LadderSettings, RateSettings, MunchausenSettings):
+class ApexDqnConfig(replay.PrioritizedSettings, LadderSettings, TargetSettings, RateSettings, MunchausenSettings):
     """Names follow the paper where it has one; the presets name the source of their numbers."""
 
     hidden: tuple[int, ...]
@@ -28,10 +29,6 @@ class ApexDqnConfig(replay.PrioritizedSettings, LadderSettings, RateSettings, Mu
     """The absolute TD error above which the loss is linear."""
     max_grad_norm: float
     """Gradients with a larger norm are scaled down to it."""
-    target_rate: float = 0.0
-    """tau: how far the target moves to the online network at every update; 0 copies every `target_period`."""
-    target_period: int
-    """Updates between two copies into the target network."""
     optimizer: str = "adam"
     """"adam", or "rmsprop", the centred one of the paper."""
     precision: str = "float32"
@@ -41,13 +38,16 @@ class ApexDqnConfig(replay.PrioritizedSettings, LadderSettings, RateSettings, Mu
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least_one(self, "target_period")
         checks.above_zero(self, "optimizer_epsilon", "huber_delta", "max_grad_norm")
-        checks.within_unit(self, "target_rate")
         checks.widths(self, "hidden")
         checks.one_of(self, "first_priority", ("td_error", "max"))
         checks.one_of(self, "optimizer", ("adam", "rmsprop"))
         checks.one_of(self, "precision", PRECISIONS)
+
+    def without_effect(self) -> dict[str, str]:
+        """Also the first priorities, if draws do not depend on priorities."""
+        idle = {"first_priority": "priority_exponent is 0"} if self.priority_exponent == 0 else {}
+        return {**super().without_effect(), **idle}
 
 
 def make_tables(spec: EnvSpec, config: ApexDqnConfig, *, seed: int) -> list[Table]:

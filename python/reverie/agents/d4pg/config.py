@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from reverie.agents import checks, continuous
 from reverie.agents.environments import EnvSpec
+from reverie.agents.targets import TargetSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class D4pgConfig(continuous.NoisySettings):
+class D4pgConfig(continuous.NoisySettings, TargetSettings):
     """Names follow the paper where it has one."""
 
     v_min: float
@@ -18,15 +19,9 @@ class D4pgConfig(continuous.NoisySettings):
     """The largest return of the critic."""
     num_atoms: int = 51
     """Values of the critic's distribution, at equal distances."""
-    target_period: int
-    """Updates between two copies into the target networks."""
-    target_rate: float = 0.0
-    """tau: how far the targets move to the online networks at every update; 0 copies every `target_period`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least_one(self, "target_period")
-        checks.within_unit(self, "target_rate")
         checks.support(self, "v_min", "v_max", "num_atoms")
 
 

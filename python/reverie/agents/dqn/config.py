@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import PRECISIONS, HoldSettings, falling_epsilon
+from reverie.agents.discrete import PRECISIONS, HoldSettings, falling_epsilon, idle_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front_sizes
 from reverie.agents.layers import num_parameters
@@ -45,6 +45,10 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, RateSettings, Munchausen
         checks.within_unit(self, "epsilon_start", "epsilon_end")
         checks.widths(self, "hidden")
         checks.one_of(self, "precision", PRECISIONS)
+
+    def without_effect(self) -> dict[str, str]:
+        """Also how epsilon falls, if it does not, and how long random actions last, if there are none."""
+        return {**idle_epsilon(self), **super().without_effect()}
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Also epsilon."""

@@ -36,6 +36,11 @@ class GorilaConfig(DqnConfig):
                 " learner; make them equal, or set bundled to false"
             )
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the bound of a gradient's age, if a single worker makes all updates."""
+        idle = {"max_staleness": "num_learners is 1"} if self.num_learners == 1 else {}
+        return {**super().without_effect(), **idle}
+
     def table_of(self, actor: int) -> str:
         """Name of the table that an actor writes into."""
         return needs(self).table_of(actor)

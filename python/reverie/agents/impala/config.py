@@ -75,6 +75,12 @@ class ImpalaConfig(RateSettings, NoiseSettings):
                 f" for room for its {self.envs_per_actor} unrolls while the learner waits for {self.batch_size}"
             )
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the choice of shared layers, which an LSTM has in any case, and the bound of a trace of one step."""
+        shared = {"shared_layers": "lstm_units is above 0"} if self.lstm_units else {}
+        trace = {} if self.trace_lambda else {"c_bar": "trace_lambda is 0"}
+        return {**super().without_effect(), **shared, **trace}
+
 
 def needs(config: ImpalaConfig) -> TableNeeds:
     """The properties of the queue that the runner needs."""

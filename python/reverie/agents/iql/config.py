@@ -44,6 +44,12 @@ class IqlConfig(DatasetSettings, AnnealSettings):
         if not 0 < self.expectile < 1:
             raise ValueError(f"expectile is {self.expectile}, and must lie in (0, 1)")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the largest weight of a step, if all weights are 1."""
+        all_one = self.advantage_scale == 0 and self.advantage_clip >= 1
+        idle = {"advantage_clip": "advantage_scale is 0"} if all_one else {}
+        return {**super().without_effect(), **idle}
+
 
 def memory(spec: EnvSpec, config: IqlConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate: the value network counts as a critic more."""

@@ -75,6 +75,25 @@ class PpoConfig(RateSettings, NoiseSettings):
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also settings of a clip that stays, of values that are not learnt, and of a single gradient step."""
+        idle = {}
+        if self.lstm_units:
+            idle["shared_layers"] = "lstm_units is above 0"
+        if self.anneal_updates == 0 or self.anneal_to == 1:
+            idle["anneal_clip"] = "anneal_updates is 0" if self.anneal_updates == 0 else "anneal_to is 1"
+        if self.value_coefficient == 0:
+            idle["value_clip"] = "value_coefficient is 0"
+        if self.epochs == self.minibatches(self.batch_size * self.unroll_length) == 1:
+            # The policy is still the actor's: every ratio is 1, and every value is its own.
+            idle |= dict.fromkeys(("clip", "anneal_clip", "value_clip", "target_kl"), "an update is one gradient step")
+        return {**super().without_effect(), **idle}
+
+    def without_effect_in(self, spec: EnvSpec) -> dict[str, str]:
+        """Also the deviation of continuous actions, if actions are discrete."""
+        idle = {} if spec.num_actions is None else {"initial_sigma": "actions are discrete"}
+        return {**super().without_effect_in(spec), **idle}
+
     @property
     def batch_size(self) -> int:
         """Unrolls in an update: one per environment."""

@@ -56,6 +56,11 @@ class R2d2Config(replay.PrioritizedSettings, LadderSettings, RateSettings):
             if value > longest:
                 raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the share of the largest error, if draws do not depend on priorities."""
+        idle = {"priority_eta": "priority_exponent is 0"} if self.priority_exponent == 0 else {}
+        return {**super().without_effect(), **idle}
+
     @property
     def rows(self) -> int:
         """Rows of an item: burn-in, steps to learn from, and one more to bootstrap from."""

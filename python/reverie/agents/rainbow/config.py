@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from reverie.agents import checks, replay
-from reverie.agents.discrete import HoldSettings, falling_epsilon
+from reverie.agents.discrete import HoldSettings, falling_epsilon, idle_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import num_parameters
 from reverie.agents.munchausen import MunchausenSettings
 from reverie.agents.rates import RateSettings
 from reverie.agents.spectral_norm import layers_of, require_some
+from reverie.agents.targets import TargetSettings
 
 HEADS = ("categorical", "quantile", "scalar")
 NUM_COSINES = 64
@@ -21,7 +22,7 @@ NUM_COSINES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings, MunchausenSettings):
+class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, TargetSettings, RateSettings, MunchausenSettings):
     """Names follow the papers where they have one. `n_step=1` and `prioritized=false` are two of the ablations."""
 
     hidden: tuple[int, ...]
@@ -62,10 +63,6 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
     """Added to the denominator of Adam's steps."""
     max_grad_norm: float
     """Gradients with a larger norm are scaled down to it."""
-    target_period: int
-    """Updates between two copies into the target network."""
-    target_rate: float = 0.0
-    """tau: how far the target moves to the online network at every update; 0 copies every `target_period`."""
     prioritized: bool = True
     """Whether items are drawn by their losses: the divergence from the target of the categorical head, the loss of the
     quantile head, the absolute TD error of the scalar one. New ones have the largest priority of the table."""
@@ -75,9 +72,9 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
         super().__post_init__()
         checks.widths(self, "hidden")
         checks.one_of(self, "head", HEADS)
-        checks.at_least_one(self, "target_period", "epsilon_steps", "num_quantiles", "policy_quantiles")
+        checks.at_least_one(self, "epsilon_steps", "num_quantiles", "policy_quantiles")
         checks.above_zero(self, "adam_epsilon", "huber_delta", "max_grad_norm", "noisy_sigma")
-        checks.within_unit(self, "epsilon_start", "epsilon_end", "target_rate")
+        checks.within_unit(self, "epsilon_start", "epsilon_end")
         if self.head == "categorical":
             checks.support(self, "v_min", "v_max", "num_atoms")
         if self.munchausen > 0 and self.head == "categorical":
@@ -104,12 +101,13 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, RateSettings,
         }
         names = [name for head, several in other.items() if head != self.head for name in several]
         names += ["huber_delta"] if self.head == "categorical" else []
-        # Presets have `epsilon_steps` for runs without noisy layers.
-        explores = ("epsilon_start", "epsilon_end") if self.noisy else ("noisy_sigma",)
+        epsilon = ("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold")
+        explores = dict.fromkeys(epsilon, "noisy is true") if self.noisy else {"noisy_sigma": "noisy is false"}
         return {
             **super().without_effect(),
+            **idle_epsilon(self),
             **dict.fromkeys(names, f'head is "{self.head}"'),
-            **dict.fromkeys(explores, f"noisy is {str(self.noisy).lower()}"),
+            **explores,
         }
 
 

@@ -48,6 +48,12 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings)
         checks.one_of(self, "policy_critics", POLICY_CRITICS)
         checks.widths(self, "policy_hidden", "critic_hidden")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also the entropy that a temperature which is not learnt would have as its target, and a choice of one."""
+        entropy = {} if self.temperature_learning_rate else {"entropy_per_action": "temperature_learning_rate is 0"}
+        critics = {"policy_critics": "num_critics is 1"} if self.num_critics == 1 else {}
+        return {**super().without_effect(), **entropy, **critics}
+
 
 def memory(spec: EnvSpec, config: SacConfig) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""

@@ -27,6 +27,15 @@ class Td3Config(continuous.EnsembleSettings, continuous.NoisySettings):
         checks.at_least_one(self, "policy_period")
         checks.not_negative(self, "smoothing_sigma", "smoothing_clip")
 
+    def without_effect(self) -> dict[str, str]:
+        """Also one of the two numbers of the noise on the target policy's actions, if the other one leaves none."""
+        idle = {}
+        if self.smoothing_sigma == 0:
+            idle = {"smoothing_clip": "smoothing_sigma is 0"}
+        elif self.smoothing_clip == 0:
+            idle = {"smoothing_sigma": "smoothing_clip is 0"}
+        return {**super().without_effect(), **idle}
+
 
 def memory(spec: EnvSpec, config: Td3Config) -> dict[str, int]:
     """Memory of a run in bytes by part, an upper estimate."""

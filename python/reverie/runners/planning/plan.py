@@ -91,7 +91,7 @@ def plan(
         preset=found.path,
         memory=MappingProxyType({}),
         compiling=compile_plan(agent, config, env, run, runner),
-        usual=_usual(agent, env, config),
+        usual=_usual(agent, env, config, found.path),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     if topology.run.replay_disk is not None and topology.run.replay_memory is not None:
@@ -125,14 +125,15 @@ def _preset_of(
     return preset
 
 
-def _usual(agent: Agent, env: EnvSpec, config: Any) -> Any:
-    """The settings of the agent's own preset for an environment, if it has one and a note may need them."""
-    if not may_need_note(config):
-        return None
+def _usual(agent: Agent, env: EnvSpec, config: Any, loaded: Path) -> tuple[Any, ...]:
+    """The settings of the agent's own presets that a note may need: the environment's, and the one that was loaded."""
+    if not may_need_note(config, env):
+        return ()
+    own = [loaded] if loaded.is_file() and loaded.resolve().is_relative_to(agent.presets.resolve()) else []
     try:
-        return agent.load_preset(env.env_id, None, vars(env.settings)).config
+        return tuple(agent.load_preset(env.env_id, path, vars(env.settings)).config for path in (None, *own))
     except PresetError:  # an agent without presets: all settings are the user's
-        return None
+        return ()
 
 
 def _batches_on_their_way(topology: Topology) -> dict[str, int]:

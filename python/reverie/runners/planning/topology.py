@@ -59,8 +59,8 @@ class Topology:
     """From which updates on the learner compiles them; None if it does not."""
     folder: Path | None = None
     """The folder of the run; None for a run that keeps nothing."""
-    usual: Any = None
-    """The settings of the agent's own preset for the environment; None if it has none, or if no note needs them."""
+    usual: tuple[Any, ...] = ()
+    """Settings of the agent's own presets, for the environment and the one that was loaded, if a note needs them."""
 
     @property
     def name(self) -> str:
@@ -167,7 +167,7 @@ class Topology:
         settings = self.config, self.needs, self.run
         no_update = no_update_note(*settings)
         rates = () if no_update else (warmup_note(*settings), annealing_note(*settings))
-        return "; ".join(filter(None, (no_update, *rates, no_effect_note(self.config, self.usual))))
+        return "; ".join(filter(None, (no_update, *rates, no_effect_note(self.config, self.env, self.usual))))
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""
