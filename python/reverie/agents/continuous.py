@@ -23,9 +23,9 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
 from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, Which, chosen, initialised, num_parameters
-from reverie.agents.learning import priorities_of
 from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.noise import CorrelatedSettings, NoiseExploration
+from reverie.agents.priorities import priorities_of
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
@@ -103,10 +102,9 @@ class Sequences:
     def _priority(self, rows: int) -> float:
         """The priority of a sequence that ends with the newest row, as the learner's loss computes it."""
         config = self._config
-        figures = np.array(list(self._figures)[-rows:], np.float32)
+        figures: Any = np.array(list(self._figures)[-rows:], np.float32)
         q_taken, v, r_t, discount_t = figures.T[:, None]
-        # A learner has rewards as tensors; the same function bounds both.
-        r_t = in_deviations(torch.from_numpy(r_t[:, :-1]), self.deviation).numpy()
+        r_t = in_deviations(r_t[:, :-1], self.deviation)
         mask = np.ones(r_t.shape, np.bool_)
         with np.errstate(all="ignore"):  # q-values that are not finite give such priorities, without a warning
             errors = td_errors(
@@ -119,7 +117,7 @@ class Sequences:
                 rescale_epsilon=config.rescale_epsilon,
             )
             eta, eps, clip = config.priority_eta, config.priority_eps, config.priority_clip
-            priority = sequence_priorities(errors, mask, eta=eta, eps=eps, clip=clip)
+            (priority,) = sequence_priorities(errors, mask, eta=eta, eps=eps, clip=clip)
         return float(priority) * self.deviation
 
 

@@ -4,22 +4,17 @@ Names as in the papers: `_tm1` is where the action was taken, `_t` is after it. 
 `v` `[B, L + 1]`, everything else `[B, L]`. `mask` is true at the steps of a sequence, which come first, and false at
 the padding of a sequence that its episode ended.
 
-The functions of an `Array` take tensors or NumPy arrays: a learner has batches on its device, and an actor single
-sequences, for which an operation of NumPy takes a fraction of the time of one of PyTorch.
+The functions of an `Array` take the tensors of a learner, or the NumPy arrays of an actor.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.learning import priorities_of
-
-Array = TypeVar("Array", Tensor, NDArray[Any])
+from reverie.agents.priorities import Array, library_of, priorities_of
 
 
 class R2d2Loss(NamedTuple):
@@ -33,7 +28,7 @@ class R2d2Loss(NamedTuple):
 
 def rescale(x: Array, epsilon: float) -> Array:
     """`h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x` (Pohlen et al. 2018, section 3.2)."""
-    xp = _library_of(x)
+    xp = library_of(x)
     rescaled: Array = xp.sign(x) * (xp.sqrt(abs(x) + 1) - 1) + epsilon * x
     return rescaled
 
@@ -43,7 +38,7 @@ def unrescale(x: Array, epsilon: float) -> Array:
 
     Computed as `2 y / (sqrt(1 + 4 epsilon y) + 1)` with `y = |x| + 1 + epsilon`, which cancels no digits.
     """
-    xp = _library_of(x)
+    xp = library_of(x)
     y = abs(x) + 1 + epsilon
     root = 2 * y / (xp.sqrt(1 + 4 * epsilon * y) + 1)
     value: Array = xp.sign(x) * (xp.square(root) - 1)
@@ -56,7 +51,7 @@ def n_step_returns(r_t: Array, discount_t: Array, v: Array, mask: Any, n_step: i
     Each sequence with m steps bootstraps at the latest from `v[m]`: the value after its last step. A discount is 0
     where the episode terminated. Padding gives numbers without meaning.
     """
-    xp, here, last = _library_of(v), v[:, :-1], v[:, -1:]
+    xp, here, last = library_of(v), v[:, :-1], v[:, -1:]
     # At padding a return of any number of steps is the value there, so that the last real step bootstraps from it.
     returns: Array = xp.where(mask, r_t + discount_t * v[:, 1:], here)
     for _ in range(n_step - 1):
@@ -70,21 +65,16 @@ def td_errors(
 ) -> Array:
     """`h(n-step return) - q(s, a)`, 0 at padding (section 2.3, equation 1); `v` are values before `h`."""
     returns = n_step_returns(r_t, discount_t, v, mask, n_step)
-    errors: Array = _library_of(v).where(mask, rescale(returns, rescale_epsilon) - q_taken, 0.0)
+    errors: Array = library_of(v).where(mask, rescale(returns, rescale_epsilon) - q_taken, 0.0)
     return errors
 
 
-def sequence_priorities(errors: Array, mask: Any, *, eta: float, eps: float, clip: float) -> Tensor:
+def sequence_priorities(errors: Array, mask: Any, *, eta: float, eps: float, clip: float) -> Array:
     """`eta max_t |td_t| + (1 - eta) mean_t |td_t|` of the steps of each sequence, clipped, plus `eps` (section 2.3)."""
-    xp = _library_of(errors)
+    xp = library_of(errors)
     absolute = xp.where(mask, abs(errors), 0.0)
-    mixed = eta * xp.amax(absolute, 1) + (1 - eta) * (absolute.sum(1) / mask.sum(1))
-    return priorities_of(torch.as_tensor(mixed), eps=eps, clip=clip)
-
-
-def _library_of(array: Any) -> Any:
-    """PyTorch or NumPy: their functions that are used here have the same names and arguments."""
-    return torch if isinstance(array, Tensor) else np
+    mixed: Array = eta * xp.amax(absolute, 1) + (1 - eta) * (absolute.sum(1) / mask.sum(1))
+    return priorities_of(mixed, eps=eps, clip=clip)
 
 
 def r2d2_loss(
