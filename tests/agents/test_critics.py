@@ -10,12 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie.agents import find, presets  # noqa: E402
-from reverie.agents.continuous import Critics, judged, some_of  # noqa: E402
+from reverie.agents.continuous import Critics, judged, judged_by_some  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import LayerNorm, MlpTorso, initialised  # noqa: E402
 from reverie.agents.random_layers import UNIFORM, Dropout, drawing, random_numbers  # noqa: E402
 from reverie.agents.sac.loss import policy_loss  # noqa: E402
+from reverie.agents.td3 import learner as td3_learner  # noqa: E402
 
 SPEC = describe("Pendulum-v1")
 BOTH = pytest.mark.parametrize("name", ["sac", "td3"])
@@ -99,17 +100,63 @@ def test_critics_with_dropout_and_layer_norm_are_those_of_pytorchs_layers_one_by
     assert not torch.allclose(found, critics(obs, actions))
 
 
+ENSEMBLES = [{}, {"layer_norm": True}, {"dropout": 0.5}, {"layer_norm": True, "dropout": 0.5}]
+
+
+@pytest.mark.parametrize("parts", ENSEMBLES, ids=str)
+@pytest.mark.parametrize("which", [slice(1), slice(1, 3), torch.tensor([3, 0])], ids=str)
+def test_values_and_gradients_of_some_critics_are_those_among_all(which, parts):
+    network = FlatNetwork(initialised(lambda: Critics(SPEC, (16, 8), 4, **parts), 0), trainable=True)
+    with torch.no_grad():  # scales and shifts of their own
+        network.flat += 0.1 * drawn(1)(network.flat.shape)
+    obs, found = drawn(2)(torch.Size((7, 3))), []
+    for some in (which, None):
+        actions = torch.linspace(-1, 1, 7)[:, None].requires_grad_()
+        q = judged(network, obs, actions, drawn(3), some)
+        q = q[which] if some is None else q
+        slope = torch.autograd.grad(q.square().sum(), actions, retain_graph=True)[0]
+        found.append((q, slope, network.gradient(q.square().sum()).clone()))
+    assert found[0][0].shape[1] == 7
+    for of_some, of_all in zip(*found, strict=True):
+        torch.testing.assert_close(of_some, of_all)
+
+
 def test_targets_take_so_many_critics_drawn_evenly():
-    q, draw = torch.arange(5.0).unsqueeze(1).expand(-1, 3), drawn(0)
-    assert some_of(q, 0, draw) is q
-    assert some_of(q, 5, draw) is q
-    counts = np.zeros(5)
-    for _ in range(2_000):
-        found = some_of(q, 2, draw)
-        assert found.shape == (2, 3)
-        assert found[0, 0] != found[1, 0], "without replacement"
-        counts[found[:, 0].long().numpy()] += 1
+    network = FlatNetwork(initialised(lambda: Critics(SPEC, (4,), 5, dropout=0.2), 0), trainable=False)
+    obs, actions, draw = torch.ones(2, 3), torch.ones(2, 1), drawn(0)
+    with torch.no_grad():  # the critic k has the value k
+        network.flat.zero_()
+        network.module.layers[-1].bias.copy_(torch.arange(5.0).view(5, 1, 1))
+        counts = np.zeros(5)
+        for count in (0, 5):
+            assert judged_by_some(network, obs, actions, count, draw)[:, 0].tolist() == [0, 1, 2, 3, 4]
+        for _ in range(2_000):
+            found = judged_by_some(network, obs, actions, 2, draw)
+            assert found.shape == (2, 2)
+            assert found[0, 0] != found[1, 0], "without replacement"
+            counts[found[:, 0].long().numpy()] += 1
     assert np.abs(counts - 800).max() < 5 * np.sqrt(2_000 * 0.4 * 0.6)
+
+
+@pytest.mark.parametrize("parts", ENSEMBLES, ids=str)
+def test_td3s_updates_are_those_of_a_policy_step_that_computes_all_critics(parts, make_learner, monkeypatch):
+    one, two = (make_learner("td3", num_critics=4, policy_period=2, **parts) for _ in range(2))
+    for _ in range(4):
+        one.learn()
+    monkeypatch.setattr(td3_learner, "judged", lambda *given: judged(*given[:4]))
+    for _ in range(4):
+        two.learn()
+    for name, network in one._networks.items():
+        np.testing.assert_allclose(network.numpy(), two._networks[name].numpy(), rtol=1e-5, atol=1e-6)
+
+
+@BOTH
+def test_no_critic_is_computed_that_an_update_does_not_use(name, make_learner):
+    learner, counts = make_learner(name, num_critics=4, target_critics=2, policy_period=1), []
+    for critics in (learner._critics_target, learner._critics):
+        critics.module.register_forward_hook(lambda _module, _given, q: counts.append(len(q)))
+    learner.learn()
+    assert counts == [2, 4, 1 if name == "td3" else 4]  # the target, the critics' loss, the policy's
 
 
 def test_the_policy_raises_the_least_or_the_mean_of_the_critics():

@@ -79,8 +79,8 @@ def test_td_errors_of_the_critics_become_the_priorities_that_draws_follow(name):
     seen, network = [], one.learner._networks[critics]
     module = network.module.forward
 
-    def noting(observations, actions):
-        q = module(observations, actions)
+    def noting(*given):
+        q = module(*given)
         seen.append(q.detach().clone())
         return q
 

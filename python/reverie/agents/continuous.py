@@ -6,6 +6,7 @@ between the two, only in actors and policies.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Unpack
@@ -21,10 +22,10 @@ from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, front_sizes
-from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, initialised, num_parameters
-from reverie.agents.learning import priorities_of
+from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, Which, chosen, initialised, num_parameters
 from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.noise import CorrelatedSettings, NoiseExploration
+from reverie.agents.priorities import priorities_of
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
@@ -111,9 +112,9 @@ class Critics(nn.Module):
         self.dropouts = nn.ModuleList(Dropout(k, width, dropout) for width in hidden if dropout)
         self.norms = nn.ModuleList(LayerNorm(width, k) for width in hidden if layer_norm)
 
-    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Q-values `[k, B]`."""
-        return self.values(self.features(observations), actions)
+    def forward(self, observations: Tensor, actions: Tensor, which: Which = None) -> Tensor:
+        """Q-values `[k, B]`; with `which`, `[j, B]` of these critics alone."""
+        return self.values(self.features(observations), actions, which)
 
     def features(self, observations: Tensor) -> Tensor:
         """What the critics share, `[B, F]`."""
@@ -121,24 +122,47 @@ class Critics(nn.Module):
             observations = layer(observations)
         return observations.flatten(1).float()
 
-    def values(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Q-values `[k, B]` of features `[B, F]` and actions `[B, A]`."""
-        x = torch.cat([features, actions], dim=1).expand(self.k, -1, -1)
+    def values(self, features: Tensor, actions: Tensor, which: Which = None) -> Tensor:
+        """Q-values `[k, B]` of features `[B, F]` and actions `[B, A]`; with `which`, `[j, B]` of these critics."""
+        x = chosen(torch.cat([features, actions], dim=1).expand(self.k, -1, -1), which)
         *hidden, last = self.layers
         for i, layer in enumerate(hidden):
-            x = layer(x)
-            x = self.dropouts[i](x) if self.dropouts else x
-            x = torch.relu_(self.norms[i](x) if self.norms else x)
-        q: Tensor = last(x)
+            x = layer(x, which)
+            x = self.dropouts[i](x, which) if self.dropouts else x
+            x = torch.relu_(self.norms[i](x, which) if self.norms else x)
+        q: Tensor = last(x, which)
         return q.squeeze(2)
 
 
-def judged(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
-    """Q-values `[k, B]`, with numbers that `draw` returns for dropout, if the critics have it."""
-    if not critics.module.dropouts:
-        return critics.module(observations, actions)  # type: ignore[no-any-return]
-    with drawing(critics.module, len(actions), draw):
-        return critics.module(observations, actions)  # type: ignore[no-any-return]
+def judged(
+    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw, which: Which = None
+) -> Tensor:
+    """Q-values `[k, B]`, with numbers that `draw` returns for dropout, if the critics have it.
+
+    With `which` these are the values `[j, B]` of some critics, and `draw` returns the numbers of all.
+    """
+    with _dropping_out(critics, len(actions), draw):
+        return critics.module(observations, actions, which)  # type: ignore[no-any-return]
+
+
+def judged_by_some(
+    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
+) -> Tensor:
+    """As `judged`, the values `[count, B]` of so many critics, drawn without replacement; 0 are all of them.
+
+    Chen et al. 2021, algorithm 1, line 7. The others are not computed.
+    """
+    k = critics.module.k
+    if count in (0, k):
+        return judged(critics, observations, actions, draw)
+    with _dropping_out(critics, len(actions), draw):
+        which = draw(torch.Size((k,))).topk(count).indices
+        return critics.module(observations, actions, which)  # type: ignore[no-any-return]
+
+
+def _dropping_out(critics: FlatNetwork[Critics], rows: int, draw: Draw) -> AbstractContextManager[None]:
+    """`drawing` for critics with dropout. A null context without: `drawing` looks for random layers."""
+    return drawing(critics.module, rows, draw) if critics.module.dropouts else nullcontext()
 
 
 def judged_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
@@ -148,16 +172,6 @@ def judged_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Te
     with drawing(module, count, draw):
         q: Tensor = module.values(features, actions.flatten(0, 1))
     return q.view(len(q), *actions.shape[:2])
-
-
-def some_of(q: Tensor, count: int, draw: Draw) -> Tensor:
-    """The values `[count, B]` of so many critics, drawn without replacement out of `[k, B]`; 0 are all of them.
-
-    Chen et al. 2021, algorithm 1, line 7.
-    """
-    if count in (0, len(q)):
-        return q
-    return q.index_select(0, draw(q.shape[:1]).topk(count).indices)
 
 
 class GreedyActions(NetworkPolicy):

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Net = TypeVar("Net", bound=nn.Module)
+Which = slice | Tensor | None
+"""Some of k parallel layers: a slice, or indices `[j]`; None are all of them."""
 
 
 class MlpTorso(nn.Module):
@@ -155,11 +157,12 @@ class LayerNorm(InitialisesItself):
         self.weight.fill_(1.0)
         self.bias.zero_()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[..., width]` of `[..., width]`."""
+    def forward(self, x: Tensor, which: Which = None) -> Tensor:
+        """`[..., width]` of `[..., width]`; with `which`, the rows `[j, B, width]` have these scales and shifts."""
         if self.weight.dim() == 1:
             return functional.layer_norm(x, self.weight.shape, self.weight, self.bias)
-        return functional.layer_norm(x, self.weight.shape[-1:]) * self.weight + self.bias
+        weight, bias = chosen(self.weight, which), chosen(self.bias, which)
+        return functional.layer_norm(x, self.weight.shape[-1:]) * weight + bias
 
 
 class ParallelLinear(nn.Module):
@@ -171,11 +174,17 @@ class ParallelLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(k, in_features, out_features))
         self.bias = nn.Parameter(torch.empty(k, 1, out_features))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[k, B, out]` of `[k, B, in]`."""
-        if self.weight.shape[2] == 1:  # a product with one column takes MKL three times as long as this sum
-            return (x * self.weight.transpose(1, 2)).sum(dim=2, keepdim=True) + self.bias
-        return torch.baddbmm(self.bias, x, self.weight)
+    def forward(self, x: Tensor, which: Which = None) -> Tensor:
+        """`[k, B, out]` of `[k, B, in]`; with `which`, `[j, B, out]` of `[j, B, in]` by these layers alone."""
+        weight, bias = chosen(self.weight, which), chosen(self.bias, which)
+        if weight.shape[2] == 1:  # a product with one column takes MKL three times as long as this sum
+            return (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias
+        return torch.baddbmm(bias, x, weight)
+
+
+def chosen(of_all: Tensor, which: Which) -> Tensor:
+    """The rows `[j, ...]` of `[k, ...]` that belong to some of k parallel layers."""
+    return of_all if which is None else of_all[which]
 
 
 def initialised(make: Callable[[], Net], seed: int) -> Net:

@@ -1,4 +1,4 @@
-"""The base class of learners, and functions for updates and priorities."""
+"""The base class of learners, and functions for updates."""
 
 from __future__ import annotations
 
@@ -378,12 +378,6 @@ class NetworkLearner(ABC):
             self._statistics.copy_from(self._networks[self.ACTING[0][0]].module)
         else:
             load_networks(self._networks, networks, leave_others=True)
-
-
-def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
-    """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 does not clip. NaN stays NaN."""
-    absolute = errors.detach().abs()
-    return (absolute.clamp(max=clip) if clip else absolute) + eps
 
 
 def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:

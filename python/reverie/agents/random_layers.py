@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reverie.agents.layers import InitialisesItself
+from reverie.agents.layers import InitialisesItself, Which, chosen
 
 
 class Draw(Protocol):
@@ -88,11 +88,11 @@ class Dropout(RandomLayer):
         """`[k, rows, width]`."""
         return torch.Size((self._sides[0], rows, self._sides[1]))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[k, B, width]` of `[k, B, width]`."""
+    def forward(self, x: Tensor, which: Which = None) -> Tensor:
+        """`[k, B, width]` of `[k, B, width]`; with `which`, `[j, B, width]` of these layers alone."""
         if self.noise is None:
             return x
-        return x * (self.noise >= self._least) / self._kept
+        return x * (chosen(self.noise, which) >= self._least) / self._kept
 
 
 class NoiseScales(InitialisesItself):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from reverie.agents.learning import priorities_of
+from reverie.agents.priorities import priorities_of
 
 
 class CriticLoss(NamedTuple):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from reverie.agents.discrete import huber, td_errors
-from reverie.agents.learning import priorities_of
 from reverie.agents.munchausen import soft_target
+from reverie.agents.priorities import priorities_of
 
 
 class ApexLoss(NamedTuple):

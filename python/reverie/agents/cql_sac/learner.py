@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow, judged, judged_each, make_critics, some_of
+from reverie.agents.continuous import critics_priorities, follow, judged, judged_by_some, judged_each, make_critics
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.cql_sac.config import CqlSacConfig
 from reverie.agents.cql_sac.loss import conservative_gap, factor_loss, imitation_loss, squashed_log_pi, uniform_actions
@@ -83,7 +83,7 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
+            q_t = judged_by_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
         bonus = temperature if config.entropy_in_target else 0.0
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, bonus)
         q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)

@@ -16,8 +16,9 @@ from reverie.agents.d4pg.loss import critic_loss, policy_loss
 from reverie.agents.d4pg.networks import make_critic
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import NetworkLearner, float32, priorities_of
+from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
+from reverie.agents.priorities import priorities_of
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from reverie.agents.acting import EnvActor
@@ -101,21 +100,25 @@ class Sequences:
         self._writer.create_item(self._table, self._priority(last - first + 1), trajectory)
 
     def _priority(self, rows: int) -> float:
+        """The priority of a sequence that ends with the newest row, as the learner's loss computes it."""
         config = self._config
-        figures = torch.tensor(list(self._figures)[-rows:], device="cpu").unsqueeze(0)
-        q_taken, v, r_t, discount_t = figures.unbind(dim=2)
-        mask = torch.ones_like(r_t[:, :-1], dtype=torch.bool)
-        errors = td_errors(
-            q_taken[:, :-1],
-            in_deviations(r_t[:, :-1], self.deviation),
-            discount_t[:, :-1],
-            unrescale(v, config.rescale_epsilon),
-            mask,
-            n_step=config.n_step,
-            rescale_epsilon=config.rescale_epsilon,
-        )
-        eta, eps, clip = config.priority_eta, config.priority_eps, config.priority_clip
-        return float(sequence_priorities(errors, mask, eta=eta, eps=eps, clip=clip)) * self.deviation
+        figures: Any = np.array(list(self._figures)[-rows:], np.float32)
+        q_taken, v, r_t, discount_t = figures.T[:, None]
+        r_t = in_deviations(r_t[:, :-1], self.deviation)
+        mask = np.ones(r_t.shape, np.bool_)
+        with np.errstate(all="ignore"):  # q-values that are not finite give such priorities, without a warning
+            errors = td_errors(
+                q_taken[:, :-1],
+                r_t,
+                discount_t[:, :-1],
+                unrescale(v, config.rescale_epsilon),
+                mask,
+                n_step=config.n_step,
+                rescale_epsilon=config.rescale_epsilon,
+            )
+            eta, eps, clip = config.priority_eta, config.priority_eps, config.priority_clip
+            (priority,) = sequence_priorities(errors, mask, eta=eta, eps=eps, clip=clip)
+        return float(priority) * self.deviation
 
 
 class Actor(EnvActor):

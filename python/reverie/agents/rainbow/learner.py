@@ -14,8 +14,9 @@ from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.learning import NetworkLearner, priorities_of
+from reverie.agents.learning import NetworkLearner
 from reverie.agents.optimizers import adam, descend_clipped
+from reverie.agents.priorities import priorities_of
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.loss import HeadLoss, categorical_loss, quantile_loss, scalar_loss
 from reverie.agents.rainbow.networks import RainbowNetwork, make_network

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import critics_priorities, follow, judged, make_critics, some_of
+from reverie.agents.continuous import critics_priorities, follow, judged, judged_by_some, make_critics
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -74,7 +74,7 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = some_of(judged(self._critics_target, s_t, a_t, self._random), config.target_critics, self._random)
+            q_t = judged_by_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
         q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
         error = self._critics_loss(q_tm1, target, weights)
