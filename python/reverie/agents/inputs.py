@@ -16,6 +16,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
 from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
 from reverie.agents.own_layers import DTYPES, OwnLayers
+from reverie.agents.priorities import Array
 
 LARGEST = 10.0
 """Normalised numbers are clipped to this many deviations."""
@@ -293,9 +294,12 @@ class Statistics:
                 own.copy_(found)
 
 
-def in_deviations(reward: Tensor, deviation: float) -> Tensor:
+def in_deviations(reward: Array, deviation: float) -> Array:
     """Rewards divided by `deviation`, within `REWARD_BOUND`. With a deviation of 1, rewards that are not normalised."""
-    return reward if deviation == 1.0 else (reward / deviation).clip(-REWARD_BOUND, REWARD_BOUND)
+    if deviation == 1.0:
+        return reward
+    scaled: Array = (reward / deviation).clip(-REWARD_BOUND, REWARD_BOUND)
+    return scaled
 
 
 def reward_deviation(module: nn.Module) -> float:
