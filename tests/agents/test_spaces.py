@@ -385,6 +385,7 @@ def test_the_first_batch_is_in_deviations_of_its_own_returns_and_they_count_once
     reward = torch.as_tensor(data["reward"])
     expected = (reward / float(returns.std())).clip(-10.0, 10.0)
     torch.testing.assert_close(one.scaled({**data, "reward": reward})["reward"], expected, rtol=1e-4, atol=1e-6)
+    assert [reader.returns.count.item() for reader in readers] == [len(returns)] * 2, "also before it was learnt from"
     one.merge(data)
     assert [reader.returns.count.item() for reader in readers] == [len(returns)] * 2
     torch.testing.assert_close(one.scaled({"reward": reward})["reward"], expected, rtol=1e-4, atol=1e-6)

@@ -257,6 +257,7 @@ class Statistics:
         if self._returns is not None and not self._begun:
             if float(self._returns.count) == 0:
                 self._merge_returns(data, steps)
+                self._copy(self._readers[0], self._readers[1:])  # an update may copy one network to another
                 self._merged = True
             self._begun = True
         return {**data, "reward": in_deviations(data["reward"], self.reward_deviation())}
