@@ -8,7 +8,8 @@ from pathlib import Path
 from reverie.runners.reports.logs import RunLog
 
 from . import replays
-from .rows import ABLATIONS, APART, BASELINE, CONTROL, DEFAULTS, OFFLINE, PARTS, REPLAY, ROWS, TARGETS, Row
+from .row import ABLATIONS, APART, CONTROL, DEFAULTS, OFFLINE, PARTS, REPLAY, TARGETS, Row
+from .rows import BASELINE, ROWS
 from .scores import Results, Run
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from reverie.agents import BUILT_IN
 
-from .rows import OFFLINE, ROWS, TARGETS, Row
+from .row import OFFLINE, TARGETS, Row
+from .rows import ROWS
 from .scores import Results, Run, last_weights, seeds
 from .scores import reached as reaches
 

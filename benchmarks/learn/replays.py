@@ -8,7 +8,8 @@ from pathlib import Path
 from . import unfinished
 from .links import Link, to_results, unlinked
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
-from .rows import GAMES, ONLINE, REPLAY, REPLAYS, ROWS
+from .row import REPLAY
+from .rows import GAMES, ONLINE, REPLAYS, ROWS
 from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds, where
 
 WAYS = {

@@ -12,28 +12,19 @@ from reverie.cli.plot import draw
 
 from . import curves, prose, readmes, replays, scores, unfinished
 from .links import Link, to_results, unlinked
+from .row import ABLATIONS, APART, CONTROL, DEFAULTS, OFFLINE, OFFLINE_STEPS, PARTS, REPLAY, TARGETS, Row
 from .rows import (
-    ABLATIONS,
-    APART,
     BASELINE,
     CONTINUOUS,
-    CONTROL,
     CONTROL_SEEDS,
     DEFAULT_SEEDS,
-    DEFAULTS,
     DISCRETE,
     FIRST_STEPS,
-    OFFLINE,
-    OFFLINE_STEPS,
-    PARTS,
     PARTS_SEEDS,
     PARTS_STEPS,
-    REPLAY,
     ROWS,
-    TARGETS,
     UPDATES,
     WITHOUT_PRESET,
-    Row,
 )
 from .scores import Results, Run
 

@@ -22,7 +22,7 @@ from reverie.runners.reports import logs
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
 from .recordings import RecordingError, recorded
-from .rows import Row
+from .row import Row
 from .scores import EPISODES
 
 COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]

@@ -13,7 +13,8 @@ import numpy as np
 
 from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
-from .rows import ROWS, SEEDS, Row
+from .row import SEEDS, Row
+from .rows import ROWS
 
 EPISODES = 100
 """That score the last weights of every run: those of `reverie eval`, which no run plays."""

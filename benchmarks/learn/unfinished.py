@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from . import runs
-from .rows import CONTROL, PARTS, REPLAY, ROWS, Row
+from .row import CONTROL, PARTS, REPLAY, Row
+from .rows import ROWS
 from .scores import Results, Run, own_settings
 
 PUBLISHED = (CONTROL, PARTS, REPLAY)

@@ -90,7 +90,7 @@ def test_the_table_says_of_what_the_data_are_and_how_many_updates_were_made(lear
 
 
 def test_every_row_from_data_has_one_next_to_it_that_lacks_what_the_paper_adds(learn: Any) -> None:
-    offline = [row for row in learn.rows.ROWS.values() if row.group == learn.rows.OFFLINE]
+    offline = [row for row in learn.rows.ROWS.values() if row.group == learn.row.OFFLINE]
     assert {row.data for row in offline} == set(learn.recordings.RECORDINGS)
     assert all(row.name.startswith(f"offline-{row.data}") for row in offline)
     for row in offline:

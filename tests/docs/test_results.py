@@ -160,7 +160,7 @@ def test_curves_of_equal_length_are_compared_at_equal_numbers_of_updates(learn: 
     one, four = learn.rows.ROWS["actors-1"], learn.rows.ROWS["actors-4"]
     assert one.points == list(range(1_500, 11_001, 500))
     assert four.points == list(range(3_000, 41_001, 2_000))
-    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.rows.PARTS] == [10] * 11
+    assert [len(row.points) for row in learn.rows.ROWS.values() if row.group == learn.row.PARTS] == [10] * 11
     # Returns that rise with the updates alone: evaluated at other steps, and more often, they have the same mean.
     for row in (one, four):
         end = row.by - row.first
@@ -289,7 +289,7 @@ def test_parts_of_rainbow_are_a_table_and_a_picture_of_their_own(learn: Any) -> 
     text = learn.report.texts(results, page.parent, page)[page].partition("## Parts of Rainbow")[2]
     assert "| [parts-spectral](parts-spectral) | 0 | 250,000 | 4.8 | 90.0 |" in text
     assert "(parts-of-rainbow.png)" in text
-    assert not any(one.group == learn.rows.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
+    assert not any(one.group == learn.row.PARTS for one in map(learn.rows.ROWS.get, learn.rows.DEFAULT))
 
 
 def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(learn: Any) -> None:
@@ -312,7 +312,7 @@ def test_walkers_are_a_table_and_pictures_of_their_own_next_to_another_library(l
     assert "| Hopper-v5 | td3 | not run yet | 300 k | | | | |" in text
     assert "| Hopper-v5 | sac, `--config droq` | not run yet | 100 k | | | | |" in text
     assert text.count("![") == 1
-    assert not any(one.group == learn.rows.CONTROL for one in map(rows.get, learn.rows.DEFAULT))
+    assert not any(one.group == learn.row.CONTROL for one in map(rows.get, learn.rows.DEFAULT))
 
 
 def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
@@ -360,7 +360,7 @@ def test_the_table_of_defaults_has_a_cell_for_each_task_without_a_preset(learn: 
     assert "| dqn | 401 *; 2 of 3, 5 k | not run yet | not run yet |" in lines
     assert "| apex-dqn | preset | not run yet | preset |" in lines
     assert not any(line.startswith("| sac |") for line in lines)
-    assert not any(row.group == learn.rows.DEFAULTS for row in map(rows.get, learn.rows.DEFAULT))
+    assert not any(row.group == learn.row.DEFAULTS for row in map(rows.get, learn.rows.DEFAULT))
 
 
 def test_a_row_without_velocities_trains_with_that_preset_and_is_another_task_of_the_same_environment(
