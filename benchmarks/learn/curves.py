@@ -8,7 +8,7 @@ from pathlib import Path
 from reverie.runners.reports.logs import RunLog
 
 from . import replays
-from .row import ABLATIONS, APART, CONTROL, DEFAULTS, OFFLINE, PARTS, REPLAY, TARGETS, Row
+from .row import ABLATIONS, APART, CONTROL, DEFAULTS, LONG, OFFLINE, PARTS, REPLAY, TARGETS, Row
 from .rows import BASELINE, ROWS
 from .scores import Results, Run
 
@@ -37,6 +37,8 @@ def _place(row: Row) -> tuple[str, str]:
     if row.group == REPLAY:
         game, _, way = row.name.removeprefix(f"{REPLAY}-").partition("-")
         return replays.picture(game), way
+    if row.group == LONG:
+        return replays.LONG_PICTURE, row.agent
     if row.group == PARTS:
         return f"{PARTS}-of-rainbow", row.name.removeprefix(f"{PARTS}-")
     if row.group == CONTROL:

@@ -8,9 +8,9 @@ from pathlib import Path
 from . import unfinished
 from .links import Link, to_results, unlinked
 from .readmes import BEGIN, END, SECTION, NoSectionError, thousands
-from .row import REPLAY
-from .rows import GAMES, ONLINE, REPLAYS, ROWS
-from .scores import Results, mark, mean, mean_of_curve, of_last_weights, score, seeds, where
+from .row import LONG, REPLAY
+from .rows import GAMES, LONG_GAME, LONG_STEPS, LONG_WAYS, ONLINE, REPLAYS, ROWS
+from .scores import Results, Run, last_weights, mark, mean, mean_of_curve, of_last_weights, score, seeds, where
 
 WAYS = {
     "none": "drawn uniformly from the newest 32 steps",
@@ -22,6 +22,9 @@ WAYS = {
     "sequences": "sequences of ten steps by priority, with a recurrent state",
 }
 """How the rows of `REPLAYS` use experience."""
+LONG_PICTURE = f"{LONG}-{LONG_GAME}"
+"""The name of the picture of the longest runs, without its suffix."""
+MILLION = 1_000_000
 
 
 def picture(game: str) -> str:
@@ -52,6 +55,11 @@ def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
             drawn = os.path.relpath(folder / f"{picture(game)}.png", page.parent)
             shown = table(game, results, so_far, to_results(folder, page))
             parts.append(f"## {name_of(game)}\n\n{shown}\n\n![greedy return over steps]({drawn})")
+    names = [f"{LONG}-{LONG_GAME}-{way}" for way in LONG_WAYS]
+    if any(results[name] or so_far[name] for name in names):
+        drawn = os.path.relpath(folder / f"{LONG_PICTURE}.png", page.parent)
+        shown = long_table(results, so_far, to_results(folder, page))
+        parts.append(f"{long_head()}\n\n{shown}\n\n{theirs(LONG_GAME)}\n\n![greedy return over steps]({drawn})")
     return "\n\n".join(parts)
 
 
@@ -74,6 +82,42 @@ def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -
         if not runs and not so_far[row.name]:
             out.append(f"{start} | not run yet | | | | |")
     return "\n".join([*out, "", " ".join(filter(None, [best(game, results), theirs(game)]))])
+
+
+def long_head() -> str:
+    """What the table of the longest runs has."""
+    return (
+        f"## {name_of(LONG_GAME)}, {LONG_STEPS // MILLION} million steps\n\n"
+        "The second row and Rainbow, trained five times as long, one seed each: an illustration. A cell is the mean of"
+        " the curve within one million steps, from 20 points."
+    )
+
+
+def long_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
+    """One line for each run, with the mean of its curve for every million steps; "-" where a run is unfinished."""
+    millions = range(1, LONG_STEPS // MILLION + 1)
+    heads = ["agent", "seed", *(f"{number - 1} to {number} M" for number in millions)]
+    out = [f"| {' | '.join([*heads, 'last weights', 'processor; date'])} |", "|---" * (len(heads) + 2) + "|"]
+    for way in LONG_WAYS:
+        name = f"{LONG}-{LONG_GAME}-{way}"
+        for run in [*results[name], *so_far[name]]:
+            finished = run in results[name]
+            last = f"{last_weights(run)[0]:.1f}{mark([run])}" if finished else unfinished.cells(ROWS[name], run)[-1]
+            seed = str(run["seed"]) if finished else ", ".join(unfinished.cells(ROWS[name], run)[:2])
+            cells = [link(ROWS[name].learner, name), seed, *(_of_million(run, number) for number in millions), last]
+            out.append(f"| {' | '.join([*cells, where([run])])} |")
+        if not results[name] and not so_far[name]:
+            out.append(f"| {ROWS[name].learner} | not run yet |{' |' * (len(heads))}")
+    return "\n".join(out)
+
+
+def _of_million(run: Run, number: int) -> str:
+    """The mean of a curve's part that ends after `number` million steps; "-" where it ends earlier."""
+    row, end = ROWS[run["row"]], number * MILLION
+    if run["curve"][-1][0] < end:
+        return "-"
+    points = [point for point in row.points if end - MILLION < point <= end]
+    return f"{mean_of_curve(row, run, points):.1f}"
 
 
 FEWEST_SEEDS = 3

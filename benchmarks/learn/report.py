@@ -55,7 +55,7 @@ def texts(
     links = {TARGETS: "", ABLATIONS: "", PARTS: "", CONTROL: ""}
     for title in curves.pictures(results, so_far):
         picture = folder / f"{title}.png"
-        if title.startswith(REPLAY):
+        if title.startswith((REPLAY, replays.LONG_PICTURE)):
             continue  # on a page of its own
         group = next((one for one in (ABLATIONS, PARTS, CONTROL) if title.startswith(one)), TARGETS)
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"

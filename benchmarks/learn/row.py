@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from reverie.agents import find
 
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
-PARTS, CONTROL, OFFLINE = "parts", "control", "offline"
+PARTS, CONTROL, OFFLINE, LONG = "parts", "control", "offline", "long"
 SEEDS = (100, 101, 102, 103, 104)
 """Of rows that stop at a target: none of them chose a setting. Presets were chosen with seeds below 100."""
 LONG_SEEDS = (0, 1, 2, 3, 4)
-"""Of rows that take up to an hour a seed."""
+"""Of rows that take up to an hour a seed, or more."""
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 OFFLINE_STEPS = 10_000
@@ -54,7 +54,7 @@ class Row:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds with which it is run."""
-        return (LONG_SEEDS if self.group in (REPLAY, PARTS, CONTROL) else SEEDS)[: self.num_seeds]
+        return (LONG_SEEDS if self.group in (REPLAY, PARTS, CONTROL, LONG) else SEEDS)[: self.num_seeds]
 
     @property
     def varied(self) -> tuple[str, ...]:

@@ -12,12 +12,14 @@ from .row import (
     APART,
     CONTROL,
     DEFAULTS,
+    LONG,
     NO_VELOCITIES,
     OFFLINE,
     OFFLINE_SETTINGS,
     OFFLINE_STEPS,
     PARTS,
     REPLAY,
+    TARGETS,
     Row,
 )
 
@@ -199,6 +201,27 @@ def _replays() -> list[Row]:
     ]
 
 
+LONG_STEPS = 5_000_000
+LONG_GAME = "breakout"
+LONG_WAYS = ("uniform", "rainbow")
+"""Of `REPLAYS`: DQN, and what scores highest in every game after `REPLAY_STEPS`."""
+
+
+def _longs() -> list[Row]:
+    """As many steps as the games' authors trained, one seed each."""
+    replays = {row.name: row for row in _replays()}
+    return [
+        replace(
+            replays[f"{REPLAY}-{LONG_GAME}-{way}"],
+            name=f"{LONG}-{LONG_GAME}-{way}",
+            by=LONG_STEPS,
+            group=LONG,
+            num_seeds=1,
+        )
+        for way in LONG_WAYS
+    ]
+
+
 PARTS_STEPS = 250_000
 PARTS_SEEDS = 3
 RAINBOWS = {
@@ -300,12 +323,22 @@ def _offline() -> list[Row]:
     ]
 
 
-_ALL = (*_targets(), *_apart(), *_defaults(), *_replays(), *_ablations(), *_parts(), *_control(), *_offline())
+_ALL = (
+    *_targets(),
+    *_apart(),
+    *_defaults(),
+    *_replays(),
+    *_longs(),
+    *_ablations(),
+    *_parts(),
+    *_control(),
+    *_offline(),
+)
 ROWS = {row.name: row for row in _ALL if row.agent in BUILT_IN}
 DEFAULT = tuple(
     name
     for name, row in ROWS.items()
-    if row.env_id not in ("ALE/Pong-v5", "BipedalWalker-v3") and row.group not in (DEFAULTS, REPLAY, PARTS, CONTROL)
+    if row.env_id not in ("ALE/Pong-v5", "BipedalWalker-v3") and row.group in (TARGETS, APART, ABLATIONS, OFFLINE)
 )
 """Pong takes a GPU or a day, MinAtar and walkers hours (and most of them a package of their own), and the defaults have
 fewer seeds: they are asked for by name."""

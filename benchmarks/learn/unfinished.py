@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from . import runs
-from .row import CONTROL, PARTS, REPLAY, Row
+from .row import CONTROL, LONG, PARTS, REPLAY, Row
 from .rows import ROWS
 from .scores import Results, Run, own_settings
 
-PUBLISHED = (CONTROL, PARTS, REPLAY)
+PUBLISHED = (CONTROL, PARTS, REPLAY, LONG)
 """Groups of rows whose curves are published before their end."""
 
 

@@ -11,18 +11,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / "results.md", ROOT / "docs" / "replay-matters.md"]
 LINK = re.compile(r"\]\(\.\./benchmarks/results/learn/([^)]+)\)")
 NOT_RUN = ("not run yet", "preset")
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.learn.rows import ROWS
-
-    return ROWS
+def rows(learn: Any) -> dict[str, Any]:
+    found: dict[str, Any] = learn.rows.ROWS
+    return found
 
 
 def test_the_links_of_both_pages_name_each_row_that_has_results(rows: dict[str, Any]) -> None:

@@ -14,21 +14,14 @@ pytest.importorskip("pyarrow")
 
 from reverie.integrations.datasets import open_dataset
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "cartpole-narrow"
 
 
-@pytest.fixture
-def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT)
-    import benchmarks.learn.recordings
-    import benchmarks.learn.report
-    import benchmarks.learn.runs
-
-    recordings = benchmarks.learn.recordings
+@pytest.fixture(autouse=True)
+def short_recording(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = learn.recordings
     short = dataclasses.replace(recordings.RECORDINGS[NAME], trained=1_100, steps=200)
     monkeypatch.setitem(recordings.RECORDINGS, NAME, short)
-    return benchmarks.learn
 
 
 @pytest.mark.long

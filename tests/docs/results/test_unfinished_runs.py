@@ -11,18 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-ROOT = Path(__file__).resolve().parents[2]
 WALKER, OTHERS, GAME, PART = "control-hopper-td3", "control-hopper-sb3-sac", "replay-asterix-apex-dqn", "parts-spectral"
-
-
-@pytest.fixture
-def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT)
-    import benchmarks.learn.curves
-    import benchmarks.learn.report
-    import benchmarks.learn.unfinished
-
-    return benchmarks.learn
 
 
 def interrupted(folder: Path, steps: int, returns: float = 7.0) -> None:
