@@ -37,6 +37,7 @@ pub mod trace;
 pub mod endpoint;
 mod token;
 mod log_limit;
+mod deadline;
 mod open_files;
 pub mod admission;
 

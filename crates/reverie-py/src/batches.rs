@@ -4,7 +4,7 @@ use crate::array::Slab;
 use crate::batch::Batcher;
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Waited, detached, late, quick, wait};
+use crate::enter::{Deadline, Waited, detached, late, quick, wait};
 use crate::live::Live;
 use crate::reach;
 use crate::reading::{ColumnPaths, Reading, WindowsArgument};
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use reverie_core::replay::Batches;
 use reverie_core::sample::{Drawn, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A seed; and for each table its first and last share, the batch at which it begins to change, and for how many.
 type MixtureArgument = (u64, Vec<(f64, f64, i64, u64)>);
@@ -71,8 +71,52 @@ impl Prefetch {
     /// The next batch, or None at the end.
     #[pyo3(signature = (timeout))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (client, batches) = (self.client.get().handle(), self.batches.get(py)?);
-        let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
+        let (client, begun) = (self.client.get().handle(), Instant::now());
+        let deadline = client.deadline(timeout)?;
+        loop {
+            let Some((batch, lease)) = self.next_by(py, deadline.after(begun.elapsed()))? else { return Ok(None) };
+            if hand_over(py, lease)? {
+                return Ok(Some(batch));
+            }
+            // It went back to its tables while it was made: others may have it.
+            let batches = self.batches.get(py)?;
+            detached(py, || Ok(locked(batches).again()))?;
+        }
+    }
+
+    /// Stops, and returns the batches that were drawn and never delivered. Idempotent.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let batches = self.batches.get(py)?;
+        let mut made = Vec::new();
+        for mut drawn in detached(py, || Ok(locked(batches).close()))? {
+            let lease = drawn.take_lease();
+            let batches = match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
+                (Ok(batch), _) => vec![batch],
+                // `next` reported the error to the reader; single batches would take as much memory.
+                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
+                (Err(_), Drawn::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
+                    Ok(singles) => singles,
+                    // They go back to their tables.
+                    Err(_) => continue,
+                },
+                (Err(error), _) => return Err(error),
+            };
+            made.push((batches, lease));
+        }
+        let mut left = Vec::new();
+        for (batches, lease) in made {
+            if hand_over(py, lease)? {
+                left.extend(batches);
+            }
+        }
+        Ok(left)
+    }
+}
+
+impl Prefetch {
+    /// The next batch, and the lease of its draws.
+    fn next_by<'py>(&self, py: Python<'py>, deadline: Deadline) -> PyResult<Option<(Bound<'py, PyAny>, Lease)>> {
+        let (batches, replay) = (self.batches.get(py)?, self.client.get().handle().reach().replay(py)?);
         let why = || self.tables.iter().map(|table| reach::why(&*replay, table)).collect::<Vec<_>>().join(" ");
         // Another thread may hold the lock for long, and the first look is made under the GIL.
         let look = |slice: Duration| match slice.is_zero() {
@@ -90,43 +134,16 @@ impl Prefetch {
         // Draws that become no batch go back to their tables.
         let lease = drawn.take_lease();
         let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
-        acknowledge(py, lease)?;
-        Ok(Some(batch))
-    }
-
-    /// Stops, and returns the batches that were drawn and never delivered. Idempotent.
-    fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let batches = self.batches.get(py)?;
-        let (mut left, mut leases) = (Vec::new(), Lease::default());
-        for mut drawn in detached(py, || Ok(locked(batches).close()))? {
-            let lease = drawn.take_lease();
-            match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
-                (Ok(batch), _) => left.push(batch),
-                // `next` reported the error to the reader; single batches would take as much memory.
-                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
-                (Err(_), Drawn::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
-                    Ok(singles) => left.extend(singles),
-                    // They go back to their tables.
-                    Err(_) => continue,
-                },
-                (Err(error), _) => return Err(error),
-            }
-            leases.join(lease);
-        }
-        acknowledge(py, leases)?;
-        Ok(left)
+        Ok(Some((batch, lease)))
     }
 }
 
-/// Tells the table, or its server, that the program has the draws.
-fn acknowledge(py: Python<'_>, lease: Lease) -> PyResult<()> {
+/// Tells the table, or its server, that the program has the draws from now on. False if they went back to their tables.
+fn hand_over(py: Python<'_>, lease: Lease) -> PyResult<bool> {
     match lease.is_empty() {
-        true => Ok(()),
+        true => Ok(true),
         // A table then serves others, which may take long.
-        false => detached(py, || {
-            lease.acknowledge();
-            Ok(())
-        }),
+        false => detached(py, || Ok(lease.hand_over())),
     }
 }
 

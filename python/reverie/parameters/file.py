@@ -41,9 +41,10 @@ LOCK_SECONDS = 0.001
 class FileChannel(Channel):
     """Parameters between processes of this machine, in one file that is replaced atomically. Can be pickled.
 
-    A reader sees one version, never parts of two, and waits for no lock. A publisher locks a file next to it while it
-    replaces it; the lock of a process that was killed is free. In `/dev/shm` the file is in memory. The folder must
-    exist; the files stay until you remove them, and all that can write there can publish.
+    A reader sees one version, never parts of two, and waits for no lock. A publisher waits until the disk has its
+    version, so that a loss of power leaves a whole one, too. Then it locks a file next to it while it replaces it; the
+    lock of a process that was killed is free. In `/dev/shm` the file is in memory. The folder must exist; the files
+    stay until you remove them, and all that can write there can publish.
 
     Args:
         path: of the file. Next to it lie drafts, under the same name with the generation added, and the file for the
@@ -73,6 +74,8 @@ class _FileCarrier(Carrier):
             try:
                 with draft.open("wb") as file:
                     _write(file, version, arrays)
+                    file.flush()
+                    os.fsync(file.fileno())  # after a loss of power the name may be that of a file without its bytes
             except OSError as error:  # the error of the file system does not name the file
                 raise OSError(error.errno, error.strerror, str(draft)) from error
             with self._locked(deadline):
@@ -110,7 +113,7 @@ class _FileCarrier(Carrier):
         with file:
             head = file.read(_HEAD_BYTES)
             if len(head) != _HEAD_BYTES or head[: len(_MAGIC)] != _MAGIC:
-                raise self._damaged("it was not written by a FileChannel")
+                raise self._damaged("it was not written by a FileChannel; publish to another path, or remove the file")
             generation, number, length = np.frombuffer(head, np.int64, offset=len(_MAGIC)).tolist()
             version = Version(generation, number)
             if above is not None and version <= above:

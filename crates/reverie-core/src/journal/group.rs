@@ -138,16 +138,15 @@ impl Journal {
             self.hurry();
             return false;
         };
-        let round = {
+        let (round, counts) = {
             let mut progress = self.progress();
             let stands = progress.ended || progress.failed.is_some() || progress.info.is_full;
             if stands || progress.written.is_empty() {
                 return false;
             }
-            progress.next += 1;
-            progress.next - 1
+            progress.begin_round()
         };
-        match turn.commit() {
+        match turn.commit(counts) {
             Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
             Ok((unsynced, since_checkpoint)) => {
                 self.finish(round, false, unsynced);
@@ -200,14 +199,13 @@ impl Journal {
         let _syncs = self.syncs_while();
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
-            let Some((round, ends, counts, syncs)) = self.next_round(next_counts) else { return };
+            let Some((round, ends, counts, (syncs, waits_for_disk))) = self.next_round(next_counts) else { return };
             if counts {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
             let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
             let has_all = ends && self.log.has_closed_tables();
-            // A request that waits for the disk may have changed priorities.
-            let outcome = self.log.try_commit(counts || ends || syncs).and_then(|unsynced| {
+            let outcome = self.log.try_commit(counts || ends || waits_for_disk).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // All that wait for this round wait until the disk has it.
                 let holds = self.options.syncs == Syncs::Always || unsynced > most;
@@ -240,9 +238,9 @@ impl Journal {
         }
     }
 
-    /// Waits for a reason to commit; returns the round, and whether the thread ends, counts are written, and a request
-    /// waits for the disk. `None` if the journal has failed.
-    fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, bool)> {
+    /// Waits for a reason to commit; returns the round, and whether the thread ends, whether it is time to write counts, and
+    /// whether a request waits for the disk: a new one, and any. `None` if the journal has failed.
+    fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, (bool, bool))> {
         let mut progress = self.progress();
         // While others may make the commits: the round that was the next one when this thread last looked, and when it
         // looks again.
@@ -260,8 +258,8 @@ impl Journal {
             let at_once = progress.hurried || none_did || self.options.syncs == Syncs::Always;
             if progress.ended || counts || syncs || (waits && at_once) {
                 (progress.hurried, progress.wants_disk) = (false, false);
-                progress.next += 1;
-                return Some((round, progress.ended, counts, syncs));
+                let (round, waits_for_disk) = progress.begin_round();
+                return Some((round, progress.ended, counts, (syncs, waits_for_disk)));
             }
             progress.hurried = false;
             if looks.is_some() || lingers.is_none() {

@@ -76,9 +76,9 @@ impl LogState {
 }
 
 impl Turn<'_> {
-    /// See [`Log::commit`]; without priorities and counts of draws. Returns also [`Log::since_checkpoint`].
-    pub(super) fn commit(mut self) -> Result<(u64, SinceCheckpoint), Failed> {
-        match self.log.commit_held(&mut self.state, false) {
+    /// See [`Log::commit`]. Returns also [`Log::since_checkpoint`].
+    pub(super) fn commit(mut self, counts: bool) -> Result<(u64, SinceCheckpoint), Failed> {
+        match self.log.commit_held(&mut self.state, counts) {
             Ok(()) => Ok((self.state.unsynced(), self.state.since_checkpoint)),
             Err(error) => Err(Failed { error, has_no_room: self.state.has_no_room }),
         }

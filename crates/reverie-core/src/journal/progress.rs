@@ -53,6 +53,14 @@ impl Progress {
         Self { table, ..Self::default() }
     }
 
+    /// Begins a round. Returns its number, and whether it writes priorities and counts of draws: a sync of it completes all
+    /// that wait for the disk now, each of which may have changed them, and the round of another thread that was to write
+    /// them may come after it.
+    pub(super) fn begin_round(&mut self) -> (u64, bool) {
+        self.next += 1;
+        (self.next - 1, !self.synced.is_empty())
+    }
+
     /// Takes the requests that wait for this round or an earlier one; with `synced` also those that wait for the disk.
     pub(super) fn take_done(&mut self, round: u64, synced: bool) -> Vec<Promise<()>> {
         let mut done = Vec::new();

@@ -240,6 +240,9 @@ impl Batches for Prefetcher {
         }
     }
 
+    /// The tables were closed: the next error says so.
+    fn again(&mut self) {}
+
     fn close(&mut self) -> Vec<Drawn> {
         let (ready, unfinished) = Prefetcher::close(self);
         let unfinished = (!unfinished.is_empty()).then_some(Drawn::Items(unfinished));

@@ -150,13 +150,17 @@ pub trait Replay: Sink {
 
 /// Batches that are made ahead of their reader.
 ///
-/// Their draws are leased: the program [acknowledges](Drawn::acknowledge) each that it takes. Those that it has not taken go
-/// back to their tables when they, or the whole, are dropped.
+/// Their draws are leased: each is [handed over](crate::sample::Lease::hand_over) to the program. Those that it has not taken
+/// go back to their tables when they, or the whole, are dropped.
 pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///
     /// The batches end after an error.
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>>;
+
+    /// The batch that [`Batches::next`] returned last is back in its tables, and did not reach its reader: another one is
+    /// drawn in its place. Where the tables are closed, none is.
+    fn again(&mut self);
 
     /// Stops, and returns what was drawn and never delivered. Blocks until nothing is on its way. Idempotent.
     fn close(&mut self) -> Vec<Drawn>;

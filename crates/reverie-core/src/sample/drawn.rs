@@ -48,15 +48,8 @@ impl Drawn {
         }
     }
 
-    /// The program has the draws now: what they used up is removed for good.
-    ///
-    /// Only where they were leased, as those of [`Batches`](crate::replay::Batches) are: until then, dropping them
-    /// returns them to their tables.
-    pub fn acknowledge(&mut self) {
-        self.take_lease().acknowledge();
-    }
-
-    /// Removes the lease: the caller decides whether the draws reach their reader.
+    /// Removes the lease: the caller decides whether the draws reach their reader. Until it is
+    /// [handed over](Lease::hand_over), dropping it returns them to their tables.
     pub fn take_lease(&mut self) -> Lease {
         std::mem::take(match self {
             Self::Items(draws) => &mut draws.lease,

@@ -14,6 +14,10 @@ pub trait Lender: Send + Sync {
     /// The draws of these keys reached their reader.
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]);
 
+    /// The draws of these keys are about to be their reader's: as [`Lender::acknowledge`], unless they are back in their
+    /// tables. False if they are: nothing is done then.
+    fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool;
+
     /// The draws of these keys did not reach their reader: they are undone.
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
 
@@ -71,6 +75,20 @@ impl Lease {
     /// True if it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The draws are their reader's from now on: as [`Lease::acknowledge`], unless they are back in their tables.
+    ///
+    /// False if they are: the reader must not have them. Where several tables lent, what the first says holds for all, and
+    /// the draws of the others go back, too.
+    pub fn hand_over(mut self) -> bool {
+        let Some(Lent { lender, lessee, keys, .. }) = self.0.first() else { return true };
+        if !lender.upgrade().is_some_and(|lender| lender.hand_over(lessee, keys)) {
+            return false;
+        }
+        self.0.remove(0);
+        self.acknowledge();
+        true
     }
 
     /// The draws reached their reader: used-up items are removed for good.
@@ -149,6 +167,10 @@ mod tests {
 
     impl Lender for Returned {
         fn acknowledge(&self, _: &Lessee, _: &[Key]) {}
+
+        fn hand_over(&self, _: &Lessee, _: &[Key]) -> bool {
+            true
+        }
 
         fn give_back(&self, _: &Lessee, keys: &[Key]) {
             lock(&self.0).extend_from_slice(keys);

@@ -130,6 +130,27 @@ fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_wait
     }
 }
 
+#[test]
+fn while_a_request_waits_for_the_disk_every_commit_has_priorities_and_counts() {
+    // A sync that follows completes the request, whichever thread made the commits.
+    for waits in [true, false] {
+        let mut server = server(options_of(Syncs::Os));
+        wait(server.insert("rows", 1.0)).unwrap();
+        server.disk.hold_syncs(true);
+        let flush = waits.then(|| server.journal.durable(true));
+        while waits && server.disk.held_syncs() == 0 {
+            std::thread::yield_now();
+        }
+        wait(server.draw("rows")).unwrap();
+        wait(server.insert("rows", 2.0)).unwrap();
+        let written = left(&server.disk.after_crash(Names::All, Tail::All));
+        assert_eq!(written == now(&server), waits, "{written:?}");
+        server.disk.hold_syncs(false);
+        flush.into_iter().for_each(|flush| wait(flush).unwrap());
+        server.journal.stop().unwrap();
+    }
+}
+
 /// A journal in segments of 300 bytes, with some commits; the last of them is on the disk if `synced`.
 fn in_segments(synced: bool) -> FakeDisk {
     let (tables, disk, log) = small_segments();

@@ -92,6 +92,17 @@ fn draws_whose_lease_is_acknowledged_are_gone_for_good() {
 }
 
 #[test]
+fn draws_are_handed_over_until_their_table_is_closed_and_are_in_its_last_checkpoint_after_that() {
+    let mut all = one(queue("q", 10));
+    all.insert(&[1.0, 2.0]);
+    let [mut first, mut second] = [all.draw(leased(1)), all.draw(leased(1))];
+    assert!(std::mem::take(&mut first.lease).hand_over());
+    all.table.close();
+    assert!(!std::mem::take(&mut second.lease).hand_over(), "the next server has it");
+    assert_eq!((all.table.info().leased, all.table.info().size), (0, 1));
+}
+
+#[test]
 fn inserts_go_on_while_draws_are_leased_and_nothing_is_evicted_where_they_come_back() {
     let mut all = one(queue("q", 2));
     all.insert(&[1.0, 2.0]);

@@ -227,7 +227,12 @@ impl Engine {
     /// Fails everything that is under way.
     pub(super) fn fail_all(&mut self, error: &Error) {
         self.requests.fail(error);
+        if self.inserts.again() > 0 {
+            // An earlier server had confirmed them: whoever asks for the disk must learn of it.
+            self.requests.doubt(error.clone());
+        }
         self.inserts.fail(|_| Some(error.clone()));
+        self.release_requests();
         self.answer_outcome_questions();
     }
 
@@ -254,13 +259,14 @@ impl Engine {
                     "{address} did not answer for {seconds:.1} s while {what}; does the server still run?"
                 ));
             };
-            if trouble.is_empty() && now < begun + patience {
+            let is_patient = now.saturating_duration_since(begun) < patience;
+            if trouble.is_empty() && is_patient {
                 return Error::Deadline(format!(
                     "the connection to {address} is still being made after {seconds:.1} s, which a first call waits for"
                 ));
             }
             let trouble = if trouble.is_empty() { "no answer yet" } else { trouble };
-            if now < begun + patience {
+            if is_patient {
                 // The caller's deadline was sooner than the client's patience with the server.
                 return Error::Deadline(format!(
                     "{address} could not be reached for {seconds:.1} s while {what} ({trouble}); does a server run there?"

@@ -60,6 +60,8 @@ struct OutboxState {
     held: bool,
     /// Requests whose draws have arrived and were not taken, and whose server does not know them any more.
     forgotten_leases: BTreeSet<u64>,
+    /// The task has ended before the client: why all work fails.
+    failed: Option<Error>,
 }
 
 /// The outbox, shared by the callers and the task.
@@ -101,6 +103,7 @@ impl Outbox {
             outage: None,
             held: false,
             forgotten_leases: BTreeSet::new(),
+            failed: None,
         };
         Arc::new(Self {
             address: address.to_owned(),
@@ -162,9 +165,9 @@ impl Outbox {
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, withdraw_on_drop);
         let answer = answer(promise);
-        if state.ending == ClientEnding::Now {
+        if let Some(error) = state.refusal(&self.address) {
             drop(state);
-            answer.fail(Error::ClientClosed { address: self.address.clone() }, Vec::new());
+            answer.fail(error, Vec::new());
             return ticket;
         }
         state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
@@ -183,9 +186,9 @@ impl Outbox {
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, false);
-        if state.ending == ClientEnding::Now {
+        if let Some(error) = state.refusal(&self.address) {
             drop(state);
-            promise.fill(Err(Error::ClientClosed { address: self.address.clone() }));
+            promise.fill(Err(error));
             return ticket;
         }
         state.left.outcomes.push((id, number, promise));
@@ -288,6 +291,25 @@ impl Outbox {
         })
     }
 
+    /// The task is gone. If the client has not ended, all of its work fails, now and from now on.
+    pub(super) fn task_ended(&self, panicked: bool) {
+        let mut state = self.lock();
+        if state.ending != ClientEnding::No && !panicked {
+            return;
+        }
+        let reason = match panicked {
+            true => "its task panicked, which is a defect in reverie: please report it with the panic on stderr",
+            false => "its thread has ended",
+        };
+        let reason = format!("the client of {} has failed, and another one is needed: {reason}", self.address);
+        state.link.connected = false;
+        state.outage = Some(reason.clone());
+        let error = state.failed.insert(Error::Unavailable(reason)).clone();
+        let left = std::mem::take(&mut state.left);
+        drop(state);
+        left.fail(&error);
+    }
+
     pub(super) fn show(&self, change: impl FnOnce(&mut Link)) {
         let mut state = self.lock();
         change(&mut state.link);
@@ -298,9 +320,14 @@ impl Outbox {
         self.lock().outage = outage;
     }
 
-    /// The server does not know these requests any more, whose draws the program has not taken.
-    pub(super) fn forget_leases(&self, requests: impl Iterator<Item = u64>) {
-        self.lock().forgotten_leases.extend(requests);
+    /// The server does not know these requests any more. Returns those whose draws the program has not taken, and does not
+    /// get from now on.
+    pub(super) fn forget_leases(&self, requests: Vec<u64>) -> Vec<u64> {
+        let mut state = self.lock();
+        let is_open = |id: &u64| !state.left.leases_ended.iter().any(|(ended, _)| ended == id);
+        let forgotten: Vec<u64> = requests.into_iter().filter(is_open).collect();
+        state.forgotten_leases.extend(&forgotten);
+        forgotten
     }
 
     pub(super) fn set_held(&self, held: bool) {
@@ -327,28 +354,42 @@ impl OutboxState {
 
     fn check(&mut self, address: &str, table: &str, items: &[(Item, Priority)]) -> Result<u32> {
         let index = self.tables.find(table)?;
-        if self.ending == ClientEnding::Now {
-            return Err(Error::ClientClosed { address: address.to_owned() });
-        }
+        self.refusal(address).map_or(Ok(()), Err)?;
         self.tables.check(index, items)?;
         Ok(index as u32)
+    }
+
+    /// Why no more work is taken.
+    fn refusal(&self, address: &str) -> Option<Error> {
+        let closed = || Error::ClientClosed { address: address.to_owned() };
+        self.failed.clone().or_else(|| (self.ending == ClientEnding::Now).then(closed))
     }
 }
 
 /// The program's end of leased draws: the task passes it on to the server with its next message.
 impl Lender for Outbox {
-    fn acknowledge(&self, lessee: &Lessee, _: &[Key]) {
+    fn acknowledge(&self, lessee: &Lessee, keys: &[Key]) {
+        _ = self.hand_over(lessee, keys);
+    }
+
+    /// Without a connection, too: the task reports it on the next one, and keeps the request from being forgotten then.
+    fn hand_over(&self, lessee: &Lessee, _: &[Key]) -> bool {
         let mut state = self.lock();
-        state.forgotten_leases.remove(&lessee.request);
+        if state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some() {
+            return false;
+        }
         state.left.leases_ended.push((lessee.request, true));
         // A task that naps looks by itself.
         let wake = state.task == TaskState::Sleeping;
         self.wake_if(state, wake);
+        true
     }
 
     fn give_back(&self, lessee: &Lessee, _: &[Key]) {
         let mut state = self.lock();
-        state.forgotten_leases.remove(&lessee.request);
+        if state.forgotten_leases.remove(&lessee.request) {
+            return;
+        }
         state.left.leases_ended.push((lessee.request, false));
         let wake = state.task != TaskState::Busy;
         self.wake_if(state, wake);
@@ -357,7 +398,8 @@ impl Lender for Outbox {
     /// After a lost connection the client cannot know whether the server has given the draws to others by now.
     fn tenure(&self, lessee: &Lessee) -> Tenure {
         let state = self.lock();
-        match (state.forgotten_leases.contains(&lessee.request), state.link.connected) {
+        let is_over = state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some();
+        match (is_over, state.link.connected) {
             (true, _) => Tenure::Ended,
             (false, false) => Tenure::Unknown,
             (false, true) => Tenure::Held,

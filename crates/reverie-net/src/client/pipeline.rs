@@ -25,6 +25,8 @@ pub struct Pipeline {
     ahead: ReadAhead,
     /// The reader waits for the first request.
     held_up: bool,
+    /// The draws of the batch that was returned last.
+    returned: Vec<(String, usize)>,
     /// Draws that were requested.
     asked: usize,
     /// The draws that arrived before an error.
@@ -50,8 +52,18 @@ impl Pipeline {
             None => ReadAhead::fixed(schedule.ahead),
         };
         let (waiting, left) = (VecDeque::with_capacity(ahead.ahead().min(1024)), Vec::new());
-        let mut pipeline =
-            Self { remote, schedule, form, waiting, ahead, held_up: false, asked: 0, left, ended: false };
+        let mut pipeline = Self {
+            remote,
+            schedule,
+            form,
+            waiting,
+            ahead,
+            held_up: false,
+            returned: Vec::new(),
+            asked: 0,
+            left,
+            ended: false,
+        };
         pipeline.ask();
         pipeline
     }
@@ -138,8 +150,16 @@ impl Batches for Pipeline {
             false => self.ahead.was_ready(),
         }
         self.ask();
+        self.returned = parts;
         // The request was for one batch.
         Some(Ok(batches.pop()))
+    }
+
+    fn again(&mut self) {
+        let parts = std::mem::take(&mut self.returned);
+        if !self.ended && !parts.is_empty() {
+            self.ask_for(parts);
+        }
     }
 
     /// Withdraws the requests in flight, and waits until the server answers.

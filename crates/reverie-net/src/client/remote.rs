@@ -57,6 +57,15 @@ pub struct Remote {
     process: u32,
 }
 
+/// Fails the work of a client whose task ends before it, by a panic or with its runtime: no call waits for ever.
+struct Watched(Arc<Outbox>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.task_ended(std::thread::panicking());
+    }
+}
+
 impl Remote {
     /// Checks the options. It connects at the first request, or when `describe` is called.
     pub fn new(options: EndpointOptions) -> Result<Arc<Self>> {
@@ -82,7 +91,11 @@ impl Remote {
         let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
         let max_kept_bytes = options.max_kept_bytes;
         let seed = session.iter().fold(0u64, |seed, byte| seed.rotate_left(7) ^ u64::from(*byte));
-        runtime.spawn(async move { task::run(Engine::new(held, (patience, grace), max_kept_bytes), dial, seed).await });
+        let watched = Watched(Arc::clone(&outbox));
+        runtime.spawn(async move {
+            let _watched = watched;
+            task::run(Engine::new(held, (patience, grace), max_kept_bytes), dial, seed).await;
+        });
         let process = std::process::id();
         Ok(Arc::new(Self { outbox, meter: Arc::new(Meter::default()), traffic, options, process }))
     }

@@ -1,7 +1,9 @@
 //! A request that waits for its answer.
 
 use super::answer::RequestPromise;
+use super::answer_time::earlier;
 use super::arriving::Arriving;
+use crate::deadline::after;
 use crate::proto;
 use reverie_core::Error;
 use reverie_core::sample::Drawn;
@@ -59,7 +61,7 @@ impl Request {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.timeout.map(|timeout| self.since + timeout)
+        self.timeout.and_then(|timeout| after(self.since, timeout))
     }
 
     pub(super) fn fail(&mut self, error: Error) {
@@ -110,11 +112,11 @@ impl Request {
         self.answer.as_ref().is_some_and(RequestPromise::is_awaited)
     }
 
-    /// The time at which the caller gets the error that there is no connection.
-    pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Instant {
-        let patient = self.since.max(outage) + patience;
+    /// The time at which the caller gets the error that there is no connection; `None` if it is to wait for ever.
+    pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Option<Instant> {
+        let patient = after(self.since.max(outage), patience);
         let by = self.deadline().or(self.due.map(|due| due + grace));
-        by.map_or(patient, |by| by.min(patient))
+        earlier(patient, by)
     }
 }
 

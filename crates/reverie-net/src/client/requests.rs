@@ -4,6 +4,7 @@ use super::answer::{RequestPromise, doing};
 use super::answer_time::{AnswerTime, MOST, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
+use crate::deadline::{FAR, after};
 use crate::proto::{self, reply};
 use reverie_core::batch::Arrays;
 use reverie_core::sample::{Drawn, Lease, Lender};
@@ -42,7 +43,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(grace: Duration, lender: Weak<dyn Lender>) -> Self {
         Self {
-            grace,
+            grace: grace.min(FAR),
             answer_time: AnswerTime::default(),
             commit_grace: Duration::ZERO,
             lender,
@@ -88,7 +89,7 @@ impl Requests {
         let is_held = self.holds && is_for_the_disk(body.as_ref());
         let due = match answer {
             RequestPromise::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
-            _ => timeout.map(|timeout| now + timeout),
+            _ => timeout.and_then(|timeout| after(now, timeout)),
         };
         let request = Request {
             body,
@@ -270,15 +271,18 @@ impl Requests {
         batches
     }
 
-    /// Returns the draws that the program has not taken: their server was restarted, or has forgotten the client. Returns
-    /// the numbers of their requests.
-    pub(super) fn return_leased(&mut self) -> Vec<u64> {
-        let leased = self.all.iter_mut().filter(|(_, request)| request.leased);
-        let returned = leased.map(|(id, request)| {
-            (request.leased, request.returning) = (false, true);
-            *id
-        });
-        returned.collect()
+    /// The requests whose draws the program has not taken, as far as is known here.
+    pub(super) fn leased_ids(&self) -> Vec<u64> {
+        self.all.iter().filter(|(_, request)| request.leased).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the draws of these requests: their server was restarted, or has forgotten the client.
+    pub(super) fn return_leased(&mut self, ids: &[u64]) {
+        for id in ids {
+            if let Some(request) = self.all.get_mut(id) {
+                (request.leased, request.returning) = (false, true);
+            }
+        }
     }
 
     /// The program took the draws of an answered request, or will not take them: these are to be returned. False if the
@@ -296,7 +300,7 @@ impl Requests {
     pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
         match outage {
             None => self.soonest,
-            Some(outage) => self.wanted().map(|request| request.fails_at(outage, patience, self.grace())).min(),
+            Some(outage) => self.wanted().filter_map(|request| request.fails_at(outage, patience, self.grace())).min(),
         }
     }
 
@@ -318,7 +322,7 @@ impl Requests {
         for (id, request) in &mut self.all {
             let due = match outage {
                 None => request.due.map(|due| due + grace),
-                Some(outage) => Some(request.fails_at(outage, patience, grace)),
+                Some(outage) => request.fails_at(outage, patience, grace),
             };
             if request.answer.is_none() || due.is_none_or(|due| due > now) {
                 continue;

@@ -123,10 +123,10 @@ impl Life {
         let address = engine.outbox.address().to_owned();
         let is_forgotten = again && (restarted || !hello.resumed);
         if is_forgotten {
-            // What the program has taken by now is its own.
-            engine.absorb_all(TaskState::Busy);
-            // Before the program can see that there is a connection.
-            engine.outbox.forget_leases(engine.requests.return_leased().into_iter());
+            // What the program has taken by now is its own. The others are forgotten before it can see that there is a
+            // connection.
+            let forgotten = engine.outbox.forget_leases(engine.requests.leased_ids());
+            engine.requests.return_leased(&forgotten);
         }
         engine.outbox.show(|link| {
             link.transport = Some(transport.into());

@@ -3,6 +3,7 @@
 use super::answer::RequestPromise;
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
+use reverie_core::Error;
 use reverie_core::table::{Inserts, Keys, Promise};
 use std::time::Duration;
 
@@ -62,6 +63,13 @@ impl QueuedWork {
             && self.withdrawn.is_empty()
             && self.leases_ended.is_empty()
             && self.outcomes.is_empty()
+    }
+
+    /// Fails all of it.
+    pub(super) fn fail(self, error: &Error) {
+        self.inserts.into_iter().for_each(|insert| insert.promise.fill(Err(error.clone())));
+        self.requests.into_iter().for_each(|request| request.answer.fail(error.clone(), Vec::new()));
+        self.outcomes.into_iter().for_each(|(_, _, promise)| promise.fill(Err(error.clone())));
     }
 
     /// Takes the inserts out.

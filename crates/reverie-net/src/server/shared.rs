@@ -9,6 +9,7 @@ use super::pool::BlockPool;
 use super::spans::Spans;
 use super::{Limits, ServerOptions};
 use crate::admission::Admission;
+use crate::deadline::FAR;
 use crate::log_limit::LogLimit;
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
@@ -159,7 +160,7 @@ impl ServerState {
     /// Sessions take the messages that have arrived; then everything that waits at the tables ends, sessions are
     /// notified, and the stop waits for what they still have to send. All of it takes at most `grace`.
     pub async fn stop(&self, grace: std::time::Duration) {
-        let deadline = Instant::now() + grace;
+        let deadline = Instant::now() + grace.min(FAR);
         self.stopping.send_replace(true);
         let mut undrained = self.undrained.subscribe();
         let _ = tokio::time::timeout_at(deadline, undrained.wait_for(|undrained| *undrained == 0)).await;

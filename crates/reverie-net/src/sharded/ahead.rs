@@ -221,6 +221,9 @@ impl Batches for Ahead {
         }
     }
 
+    /// What is drawn from several servers is not leased.
+    fn again(&mut self) {}
+
     fn close(&mut self) -> Vec<Drawn> {
         self.withdrawal.make();
         self.queue.closing.notify_one();
@@ -261,6 +264,10 @@ impl Batches for Only {
             self.members.missed(0, error);
         }
         next
+    }
+
+    fn again(&mut self) {
+        self.batches.again();
     }
 
     fn close(&mut self) -> Vec<Drawn> {

@@ -71,3 +71,28 @@ async fn the_keys_of_a_withdrawn_insert_are_waited_for_as_long_as_the_server_wai
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_patience_or_grace_beyond_the_range_of_the_clock_is_no_deadline() {
+    for far in [Duration::from_secs(i64::MAX as u64), Duration::MAX] {
+        let fake = Fake::start();
+        let client = fake.client_with(far, far);
+        let (endless, short) = (client.draw(draws(4), Some(far)), client.draw(draws(4), Some(SECOND)));
+        let mut talk = fake.session().await;
+        let ids = [talk.request().await.id, talk.request().await.id];
+        send_batch(&talk, ids[0], 4, 1000, 0, true).await;
+        assert_batch(&endless.await.unwrap(), 4);
+        // Without a connection, too.
+        let endless = client.draw(draws(4), Some(far));
+        talk.request().await;
+        fake.refuse();
+        drop(talk);
+        let error = short.await.unwrap().error;
+        assert!(matches!(error, Some(Error::Deadline(_))), "{error:?}");
+        fake.listen();
+        let mut talk = fake.session().await;
+        let again = talk.request().await.id;
+        send_batch(&talk, again, 4, 1000, 0, true).await;
+        assert_batch(&endless.await.unwrap(), 4);
+    }
+}

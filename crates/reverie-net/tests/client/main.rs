@@ -6,6 +6,7 @@ mod support;
 
 mod arriving;
 mod deadlines;
+mod failed;
 mod inserts;
 mod leases;
 mod pipeline;

@@ -114,7 +114,7 @@ async fn a_batch_is_acknowledged_when_the_program_has_it_and_returned_where_it_n
     let third = next_request(&mut talk).await.unwrap();
     reported(&mut talk).await;
     assert!(!acknowledged(&talk, first), "the program may not have it yet");
-    batch.acknowledge();
+    assert!(batch.take_lease().hand_over());
     reported(&mut talk).await;
     assert!(acknowledged(&talk, first) && !acknowledged(&talk, second));
     drop(pipeline);
@@ -150,7 +150,7 @@ async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_knows_the_c
     let open = &talk.received[0].open;
     assert_eq!(*open, convert::numbers::encode(&[first, second, question.id]));
     talk.reply(question.id, reply::Body::Can(false)).await;
-    next(&mut pipeline).await.acknowledge();
+    assert!(next(&mut pipeline).await.take_lease().hand_over());
     reported(&mut talk).await;
     assert!(acknowledged(&talk, first) && !acknowledged(&talk, second));
     assert_eq!(returned(&talk), [0; 0]);
@@ -169,9 +169,51 @@ async fn batches_that_a_new_server_does_not_know_are_returned_and_asked_for_agai
     assert!(again[0] > second, "{again:?}");
     assert_eq!(returned(&talk), [first, second]);
     send_leased(&talk, again[0], true).await;
-    next(&mut pipeline).await.acknowledge();
+    assert!(next(&mut pipeline).await.take_lease().hand_over());
     reported(&mut talk).await;
     assert!(acknowledged(&talk, again[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_went_back_while_it_was_made_is_not_handed_over_and_is_asked_for_again() {
+    let fake = Fake::start();
+    let (mut pipeline, [first, second], mut talk) = two_ahead(&fake).await;
+    let mut batch = next(&mut pipeline).await;
+    let third = next_request(&mut talk).await.unwrap();
+    drop(talk);
+    fake.inside.incarnation.store(9, Ordering::SeqCst);
+    let mut talk = fake.session_with(false, false).await;
+    assert_eq!(next_request(&mut talk).await, Some(third), "it was not answered");
+    assert_eq!(returned(&talk), [first, second]);
+    assert!(!batch.take_lease().hand_over(), "the server gives it to others");
+    pipeline.again();
+    let fourth = next_request(&mut talk).await.unwrap();
+    assert!(fourth > third);
+    reported(&mut talk).await;
+    assert!(!acknowledged(&talk, first));
+    send_leased(&talk, third, true).await;
+    tokio::time::sleep(SECOND).await;
+    // The second went back, too, and another is asked for in its place.
+    assert!(next(&mut pipeline).await.take_lease().hand_over());
+    reported(&mut talk).await;
+    assert!(acknowledged(&talk, third));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_was_handed_over_without_a_connection_is_the_programs_own_on_the_next() {
+    let fake = Fake::start();
+    let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
+    let mut batch = next(&mut pipeline).await;
+    fake.refuse();
+    drop(talk);
+    tokio::time::sleep(SECOND).await;
+    assert!(batch.take_lease().hand_over());
+    fake.inside.incarnation.store(9, Ordering::SeqCst);
+    fake.listen();
+    let mut talk = fake.session_with(false, false).await;
+    reported(&mut talk).await;
+    assert_eq!(returned(&talk), [second]);
+    assert!(acknowledged(&talk, first), "it is not among those that are open");
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,7 +117,11 @@ impl Fake {
     }
 
     pub fn client(&self, patience: Duration) -> Arc<Remote> {
-        let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
+        self.client_with(patience, Duration::from_millis(50))
+    }
+
+    pub fn client_with(&self, patience: Duration, grace: Duration) -> Arc<Remote> {
+        let (address, transport) = (ADDRESS.to_owned(), Transport::Auto);
         let options =
             EndpointOptions { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
         let connect = Arc::new(Wire(Arc::clone(&self.inside)));

@@ -74,9 +74,12 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     header = {"format": FORMAT, STATE: _sum(text), **{name: _sum(data) for name, data in files.items()}}
     files[STATE] = json.dumps(header).encode() + b"\n" + text + b"\n"
     try:
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
         draft.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             _write(draft / name, data)
+        for one in (draft, *(made.parent for made in missing)):  # a folder on the disk may lack names of its own
+            _flush_folder(one)
         _restore(folder)
         if final.exists():  # the same step of the same run, from before a resume
             shutil.rmtree(aside, ignore_errors=True)
@@ -111,7 +114,8 @@ def remove_outdated(folder: Path, abandoned: Sequence[Path] = ()) -> None:
 
 
 def remove(folders: Sequence[Path]) -> None:
-    """Remove folders. All are renamed first: no run continues one that a crash has left, and none is half removed.
+    """Remove folders. All are renamed first, on the disk, too: no run continues one that a crash or a loss of power has
+    left, and none is half removed.
 
     Raises the first OSError, after all have been tried; `remove_outdated` tries again.
     """
@@ -124,6 +128,11 @@ def remove(folders: Sequence[Path]) -> None:
                 _delete(removed)
                 one.rename(removed)
             renamed[removed] = None
+        except OSError as error:
+            errors.append(error)
+    for folder in dict.fromkeys(one.parent for one in renamed):
+        try:
+            _flush_folder(folder)
         except OSError as error:
             errors.append(error)
     for one in renamed:

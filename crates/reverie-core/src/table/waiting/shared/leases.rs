@@ -27,6 +27,16 @@ impl Lender for SharedTable {
         self.decide(|state, _| state.table.acknowledge(lessee, keys));
     }
 
+    /// Not after the table was closed: its last checkpoint may have them.
+    fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool {
+        self.decide(|state, _| {
+            if !state.closed {
+                state.table.acknowledge(lessee, keys);
+            }
+            !state.closed
+        })
+    }
+
     /// The draws of a closed table may be in a last checkpoint, for the next server.
     fn tenure(&self, _: &Lessee) -> Tenure {
         if lock(&self.state).closed { Tenure::Ended } else { Tenure::Held }
