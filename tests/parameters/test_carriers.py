@@ -288,3 +288,23 @@ def test_a_server_out_of_reach_is_an_error_and_no_wait():
     for call in (channel.publisher, channel.subscriber().latest, channel.subscriber().get):
         with pytest.raises(reverie.UnavailableError):
             call()
+
+
+def test_a_version_is_on_the_disk_before_the_file_is_replaced(tmp_path, monkeypatch):
+    """A loss of power would otherwise leave the name with an empty file, which no publisher replaces."""
+    path, order = tmp_path / "weights", []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle):
+        order.append(("synced", os.fstat(handle).st_size))
+        fsync(handle)
+
+    def replaced(draft, target):
+        order.append(("replaced", os.stat(draft).st_size))
+        replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    FileChannel(path).publisher().publish({"w": np.ones(100)})
+    size = path.stat().st_size
+    assert order == [("synced", size), ("replaced", size)]

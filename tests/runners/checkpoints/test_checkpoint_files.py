@@ -166,6 +166,39 @@ def test_a_checkpoint_that_is_not_flushed_is_not_saved(tmp_path, monkeypatch, ea
     assert list(tmp_path.iterdir()) == found
 
 
+def test_the_names_of_a_checkpoint_are_on_the_disk_before_it_has_its_own_and_before_others_are_removed(
+    tmp_path, monkeypatch
+):
+    folder, order = tmp_path / "run" / "checkpoints", []
+    flush, rename, delete = checkpoint_files._flush_folder, Path.rename, checkpoint_files._delete
+
+    def flushed(path):
+        order.append(("flushed", path.name))
+        flush(path)
+
+    def renamed(path, target):
+        order.append(("renamed", path.name))
+        return rename(path, target)
+
+    def deleted(path):
+        if path.exists():
+            order.append(("deleted", path.name))
+        delete(path)
+
+    monkeypatch.setattr(checkpoint_files, "_flush_folder", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(checkpoint_files, "_delete", deleted)
+    first = checkpoints.save(folder, 5, {"step": 5}, "one").name
+    made = [("flushed", name) for name in (f".draft-{first}", "run", tmp_path.name)]
+    assert order == [*made, ("renamed", f".draft-{first}"), ("flushed", "checkpoints")]
+    order.clear()
+    second = checkpoints.save(folder, 6, {"step": 6}, "two").name
+    assert order[:2] == [("flushed", f".draft-{second}"), ("renamed", f".draft-{second}")]
+    order.clear()
+    checkpoint_files.remove([folder / first])
+    assert order == [("renamed", first), ("flushed", "checkpoints"), ("deleted", f".removed-{first}")]
+
+
 @pytest.mark.parametrize(("code", "saved"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
 def test_a_file_system_that_flushes_no_folder_has_checkpoints(tmp_path, monkeypatch, code, saved):
     fsync = os.fsync

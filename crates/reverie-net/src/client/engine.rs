@@ -226,11 +226,11 @@ impl Engine {
 
     /// Fails everything that is under way.
     pub(super) fn fail_all(&mut self, error: &Error) {
-        self.requests.fail(error);
         if self.inserts.again() > 0 {
-            // An earlier server had confirmed them: whoever asks for the disk must learn of it.
+            // An earlier server had confirmed them: a request for the disk reports it, this one or the next.
             self.requests.doubt(error.clone());
         }
+        self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
         self.release_requests();
         self.answer_outcome_questions();

@@ -12,6 +12,7 @@ use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tonic::Status;
 
 #[tokio::test(start_paused = true)]
 async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key() {
@@ -233,6 +234,40 @@ async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restar
     assert!(after >= first + 3 && requests == 1, "{after} {requests}");
     say_inserted(&talk, after, 3..4).await;
     assert_eq!(next.await.unwrap()[..], [Key::from(3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_confirmed_inserts_cannot_be_sent_again_the_next_request_for_the_disk_reports_it_and_none_is_held_back() {
+    let fake = Fake::start();
+    fake.inside.durable_later.store(true, Ordering::SeqCst);
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let ticket = client.insert("replay", Rows::new(&client).inserts()).unwrap();
+    let (first, _) = next_inserts(&mut talk).await;
+    say_inserted(&talk, first, 0..1).await;
+    ticket.await.unwrap();
+    drop(talk);
+    fake.inside.incarnation.store(8, Ordering::SeqCst);
+    talk = fake.session().await;
+    assert_eq!(next_numbers(&mut talk).await, [(0, first)]);
+    // It is not confirmed, and no other connection can be made.
+    *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("another token"));
+    drop(talk);
+    tokio::time::sleep(SECOND).await;
+    let lost = client.durable().await.unwrap_err();
+    assert!(matches!(lost, Error::Unauthenticated(_)), "{lost}");
+    *fake.inside.refusal.lock().unwrap() = None;
+    let durable = client.durable();
+    let mut talk = fake.session().await;
+    loop {
+        let request = talk.request().await;
+        let is_for_later = matches!(request.body, Some(proto::request::Body::Durable(proto::Durable { later: true })));
+        talk.reply(request.id, reply::Body::Done(proto::Done {})).await;
+        if !is_for_later {
+            break;
+        }
+    }
+    durable.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
