@@ -246,9 +246,12 @@ async fn where_confirmed_inserts_cannot_be_sent_again_the_next_request_for_the_d
     let (first, _) = next_inserts(&mut talk).await;
     say_inserted(&talk, first, 0..1).await;
     ticket.await.unwrap();
+    // Whether it is on the disk is not answered.
+    talk.request().await;
     drop(talk);
     fake.inside.incarnation.store(8, Ordering::SeqCst);
     talk = fake.session().await;
+    talk.request().await;
     assert_eq!(next_numbers(&mut talk).await, [(0, first)]);
     // It is not confirmed, and no other connection can be made.
     *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("another token"));

@@ -255,7 +255,7 @@ async fn consume(world: &World) {
             Some(error) => panic!("seed {}: {error}", world.seed),
         }
         let mut none = true;
-        if leases && !hold(&mut sampled, below(&mut random, 300)).await {
+        if leases && !hold(&mut sampled, [below(&mut random, 300), below(&mut random, 300)]).await {
             world.abandoned.fetch_add(1, Ordering::Relaxed);
             continue;
         }
@@ -273,9 +273,10 @@ async fn consume(world: &World) {
     }
 }
 
-/// Leaves leased draws where they are for a time, and takes them then; false if they are the server's again.
-async fn hold(sampled: &mut Sampled, millis: u64) -> bool {
-    sleep(Duration::from_millis(millis)).await;
+/// Leaves leased draws where they are for a time, makes something of them for a time, and takes them then; false if they are
+/// the server's again.
+async fn hold(sampled: &mut Sampled, [waits, makes]: [u64; 2]) -> bool {
+    sleep(Duration::from_millis(waits)).await;
     loop {
         match sampled.batches.iter().map(Drawn::tenure).max() {
             Some(Tenure::Unknown) => sleep(Duration::from_millis(10)).await,
@@ -283,8 +284,8 @@ async fn hold(sampled: &mut Sampled, millis: u64) -> bool {
             Some(Tenure::Held) | None => break,
         }
     }
-    sampled.batches.iter_mut().for_each(Drawn::acknowledge);
-    true
+    sleep(Duration::from_millis(makes)).await;
+    sampled.batches.iter_mut().all(|batch| batch.take_lease().hand_over())
 }
 
 /// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test itself. So
