@@ -423,3 +423,6 @@ impl<T> RequestHolder<T> for Outbox {
         self.wake_if(state, wake);
     }
 }
+
+#[cfg(test)]
+mod tests;
