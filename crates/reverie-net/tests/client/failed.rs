@@ -56,9 +56,6 @@ async fn after_a_panic_of_the_clients_task_every_call_fails_at_once_and_asks_for
     // The first call makes the task connect, which panics.
     let error = client.draw(draws(1), None).await.err();
     assert!(matches!(error, Some(Error::Unavailable(_))), "{error:?}");
-    while client.outage().is_none() {
-        tokio::task::yield_now().await;
-    }
     assert_fails(&client, "its task panicked, which is a defect in reverie: please report it");
     // A caller that gives up waits for nothing.
     let mut info = client.info();
