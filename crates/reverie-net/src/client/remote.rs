@@ -58,9 +58,9 @@ pub struct Remote {
 }
 
 /// Fails the work of a client whose task ends before it, by a panic or with its runtime: no call waits for ever.
-struct Watched(Arc<Outbox>);
+struct TaskGuard(Arc<Outbox>);
 
-impl Drop for Watched {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.task_ended(std::thread::panicking());
     }
@@ -91,9 +91,9 @@ impl Remote {
         let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
         let max_kept_bytes = options.max_kept_bytes;
         let seed = session.iter().fold(0u64, |seed, byte| seed.rotate_left(7) ^ u64::from(*byte));
-        let watched = Watched(Arc::clone(&outbox));
+        let guard = TaskGuard(Arc::clone(&outbox));
         runtime.spawn(async move {
-            let _watched = watched;
+            let _guard = guard;
             task::run(Engine::new(held, (patience, grace), max_kept_bytes), dial, seed).await;
         });
         let process = std::process::id();
