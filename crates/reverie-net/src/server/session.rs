@@ -121,7 +121,7 @@ pub(super) struct Named {
     pub(super) figures: Arc<ClientFigures>,
 }
 
-/// See the module.
+/// A session: one task that reads its connection, polls waiting requests, and sends what is done.
 pub(super) struct Session {
     pub(super) shared: Arc<ServerState>,
     pub(super) id: Option<SessionId>,
