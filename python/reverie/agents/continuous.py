@@ -252,7 +252,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
             raise ValueError(f"dropout is {self.dropout}, and must lie in [0, 1)")
 
     def without_effect(self) -> dict[str, str]:
-        """Also how many critics are in the target, if there is one."""
+        """Adds `target_critics`, which has no effect while `num_critics` is 1."""
         idle = {"target_critics": "num_critics is 1"} if self.num_critics == 1 else {}
         return {**super().without_effect(), **idle}
 
@@ -281,7 +281,7 @@ class NoisySettings(CorrelatedSettings, AnnealSettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
 
     def without_effect(self) -> dict[str, str]:
-        """Also how the random numbers of actions are correlated, if there are none."""
+        """Adds the settings `noise_theta...`, which have no effect while `noise_sigma` and `random_steps` are 0."""
         names = ("noise_theta", "noise_theta_steps") if self.noise_sigma == self.random_steps == 0 else ()
         return {**super().without_effect(), **dict.fromkeys(names, "noise_sigma and random_steps are 0")}
 

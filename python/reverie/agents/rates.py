@@ -34,7 +34,7 @@ class AnnealSettings(Settings):
         checks.one_of(self, "anneal_shape", SHAPES)
 
     def without_effect(self) -> dict[str, str]:
-        """Also how rates fall, if they do not."""
+        """Adds the settings `anneal_...` that have no effect while `anneal_updates` is 0 or `anneal_to` is 1."""
         idle = {}
         if self.anneal_updates == 0:
             idle = dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")

@@ -76,7 +76,7 @@ class ImpalaConfig(RateSettings, NoiseSettings):
             )
 
     def without_effect(self) -> dict[str, str]:
-        """Also the choice of shared layers, which an LSTM has in any case, and the bound of a trace of one step."""
+        """Adds `shared_layers`, without effect while there is an LSTM, and `c_bar`, while `trace_lambda` is 0."""
         shared = {"shared_layers": "lstm_units is above 0"} if self.lstm_units else {}
         trace = {} if self.trace_lambda else {"c_bar": "trace_lambda is 0"}
         return {**super().without_effect(), **shared, **trace}
