@@ -33,9 +33,9 @@ class Division:
     network: int
     """For connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
-    """Where the total comes from."""
+    """The source of the total."""
     setting: str = "max_bytes"
-    """What sets the part of the tables."""
+    """The setting of the part of the tables."""
 
     def __str__(self) -> str:
         return (

@@ -64,7 +64,7 @@ class TensorSpec:
 
 
 def signature(nest: Any) -> Any:
-    """The same nest with a `TensorSpec` for every leaf.
+    """A nest of the same structure with a `TensorSpec` for every leaf.
 
     Args:
         nest: its leaves are anything with `.shape` and `.dtype`: specs of Reverie, dm_env or TensorFlow, arrays.

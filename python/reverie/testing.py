@@ -42,7 +42,7 @@ Path = Literal[Transport, "two-shards"]
 
 #: Every way in which a client can reach the tables of one server.
 TRANSPORTS: tuple[Transport, ...] = ("in-process", "shared-memory", "grpc")
-#: The same, and two servers as one replay; the flow's tests run over each.
+#: The transports, and two servers as one replay; the flow's tests run over each.
 PATHS: tuple[Path, ...] = (*TRANSPORTS, "two-shards")
 
 #: The numeric dtypes that every column can hold, without those of ml_dtypes.
@@ -149,7 +149,7 @@ class ServerProcess:
 
     @contextlib.contextmanager
     def serve(self, tables: Sequence[Table], **options: Any) -> Iterator[str]:
-        """Makes a server in that process; its address. What `Server` raises there is raised here."""
+        """Makes a server in that process; its address. An error of `Server` there is raised here."""
         number, address = self._ask("make", (list(tables), options))
         try:
             yield address

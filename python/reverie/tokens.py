@@ -1,4 +1,4 @@
-"""Where a server's token is kept, so that pickled clients do not contain it."""
+"""References to a server's token, so that pickled clients do not contain it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class BatchCalls(TableCalls):
             prefetch: the largest number of batches to draw ahead. None is 2, or more over a network with a long delay
                 (within the client's `max_in_flight_bytes`), and 0 for a table that deletes sampled items.
             columns, ragged, without_replacement: as for `sample_batch`.
-            max_samples: draws in total; None is no limit.
+            max_samples: draws in total; None means no limit.
             timeout: seconds that each batch may take.
             as_: the type of the columns in `Batch.data`: NumPy arrays, PyTorch tensors, JAX arrays, or one TensorDict.
                 `Batch.info` stays NumPy; `Batch.weights` gives the type of the columns.
@@ -104,8 +104,8 @@ class BatchCalls(TableCalls):
         `[B, T]` is true at the steps to learn from. The first `Batch.burn_in` steps of T only warm up a recurrent
         state. `Batch.start` `[B]` is the step of the item at which the window begins.
 
-        Of several servers, items that a window fits into are drawn as from one table of all items; "cross" continues in
-        items of the same writer, which are on the same server.
+        With several servers, items that a window fits into are drawn as from one table of all items; "cross" continues
+        in items of the same writer, which are on the same server.
 
         Args:
             table: a table, or a mapping of tables to their shares of every batch, as for `batches`.

@@ -84,8 +84,8 @@ class TableCalls(_native.Client):
     ) -> UpdateResult:
         """Deletes items, by their keys, by conditions, or both.
 
-        Of several servers, each checks the conditions for its items. Items of a server that cannot be reached stay, and
-        their keys are stale.
+        With several servers, each checks the conditions for its items. Items of a server that cannot be reached stay,
+        and their keys are stale.
 
         Args:
             table: the table.

@@ -33,10 +33,10 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
             frame. The first frame of an episode is repeated before it.
         stack_axis: the position of the stack's axis among a frame's axes: 0 gives `[B, 4, 84, 84]`.
         autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): it is the
-            `obs` of the next append, which is no transition. "same_step" and "disabled": it is `final_obs`.
+            `obs` of the next append, which does not make a transition. "same_step" and "disabled": it is `final_obs`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
-        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None is no limit. `append` has the
-            unit of both.
+        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None means no limit. `append` has
+            the unit of both.
         priority: the priority of items whose TD error is not known; "max" is the largest priority in the table.
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.
