@@ -58,7 +58,7 @@ class ActionScale:
         return scaled.clip(-1.0, 1.0)
 
     def to_env_tensor(self, actions: Tensor) -> Tensor:
-        """The same of a tensor `[N, A]`."""
+        """Tensors `[N, A]` of actions in [-1, 1] as the environment takes them."""
         low, high, centre, half = (torch.from_numpy(x) for x in (self._low, self._high, self._centre, self._half))
         return torch.clamp(centre + half * actions, low, high)
 
@@ -117,7 +117,7 @@ class Critics(nn.Module):
         return self.values(self.features(observations), actions, which)
 
     def features(self, observations: Tensor) -> Tensor:
-        """What the critics share, `[B, F]`."""
+        """The features that the critics share, `[B, F]`."""
         for layer in self.front:
             observations = layer(observations)
         return observations.flatten(1).float()
@@ -148,7 +148,7 @@ def judged(
 def judged_by_some(
     critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
 ) -> Tensor:
-    """As `judged`, the values `[count, B]` of so many critics, drawn without replacement; 0 are all of them.
+    """As `judged`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
 
     Chen et al. 2021, algorithm 1, line 7. The others are not computed.
     """

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 Net = TypeVar("Net", bound=nn.Module)
 Which = slice | Tensor | None
-"""Some of k parallel layers: a slice, or indices `[j]`; None are all of them."""
+"""Some of k parallel layers: a slice, or indices `[j]`; None means all of them."""
 
 
 class MlpTorso(nn.Module):
@@ -71,11 +71,11 @@ class ConvolutionTorso(nn.Module):
 
 
 CONVOLUTIONS: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Of Atari's frames (Mnih et al. 2015, Methods)."""
+"""Filters, size and stride of each convolution for Atari's frames (Mnih et al. 2015, Methods)."""
 SMALL_CONVOLUTIONS: Convolutions = ((32, 4, 2), (64, 3, 1))
-"""Of images with sides of 12 to 35."""
+"""The convolutions for images with sides of 12 to 35."""
 GRID_CONVOLUTIONS: Convolutions = ((16, 3, 1),)
-"""Of grids with sides of 3 to 11 (MinAtar: Young & Tian 2019, section 4)."""
+"""The convolutions for grids with sides of 3 to 11 (MinAtar: Young & Tian 2019, section 4)."""
 
 
 def convolutions_for(shape: tuple[int, ...]) -> Convolutions:

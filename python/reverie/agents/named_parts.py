@@ -53,7 +53,7 @@ def reference_of(part: object) -> str:
 
 
 def _found(module: str, name: str) -> object:
-    """What a module of this process has under the name, which may have dots; None where it has nothing."""
+    """The object that a module of this process has under the name, which may have dots; None if it has none."""
     found: object = sys.modules.get(module)
     for one in name.split("."):
         found = getattr(found, one, None)

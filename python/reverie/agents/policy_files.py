@@ -186,7 +186,7 @@ def _agent(path: Path, fields: dict[str, Any], given: Agent | str | None) -> tup
 
 
 def how_to_name(reference: str = "module:agent") -> str:
-    """What the reader of a policy of another package's agent is to do."""
+    """The advice to the reader of a policy of another package's agent."""
     return f"name it, as agent={reference!r} or --agent {reference}"
 
 

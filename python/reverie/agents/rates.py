@@ -76,7 +76,7 @@ class RateSettings(AnnealSettings):
 def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update: int) -> None:
     """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with.
 
-    Where the settings change no rate, those of a learner that changes its own stay.
+    If the settings change no rate, the rates of a learner that changes its own stay.
     """
     if settings.anneal_updates == settings.warmup_updates == 0:
         return

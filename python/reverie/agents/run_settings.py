@@ -67,9 +67,10 @@ class RunSettings(Settings):
     of the built-in agents. A resumed run stores new steps so and keeps the others as they are. With `replay_disk` and
     "none", a batch reads only the cells that it needs."""
     replay_journal: str | None = None
-    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
-    had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
-    and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest checkpoint."""
+    """The place of the journal of the run's servers, see `reverie.Journal`: with one, a killed run continues with the
+    replay it had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its
+    own. None, and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest
+    checkpoint."""
     replay_journal_sync: str | None = None
     """When the journal waits for the disk: "os", "interval" or "always"; only with `replay_journal`, and then None is
     "interval"."""

@@ -61,7 +61,7 @@ class Settings:
 def schedules_of(config: Any, env_steps: int, updates: int) -> dict[str, float]:
     """The numbers of `Settings.scheduled`, as floats; none of settings of another class.
 
-    Raises TypeError for a value that is no number: logs could not have it.
+    Raises TypeError for a value that is not a number: logs could not have it.
     """
     found = config.scheduled(env_steps, updates) if isinstance(config, Settings) else {}
     for name, value in found.items():

@@ -12,7 +12,7 @@ from torch.nn import functional
 from reverie.agents.layers import in_float32
 
 LEAST = 1e-12
-"""Of singular values: weights of zeros stay zeros."""
+"""The least singular value to divide by: weights of zeros stay zeros."""
 FIRST_ITERATIONS = 15
 """Power iterations before the first update, from random vectors; one follows each update."""
 

@@ -195,7 +195,7 @@ HINTS: tuple[Hint, ...] = (
         "resume=True continues a run and its counters, init_from begins one with weights",
     ),
 )
-"""Of several for a name the first that applies."""
+"""Hints by names of other libraries; if several have a name, the first that applies is given."""
 
 
 def synonym(name: str, known: Collection[str]) -> str:

@@ -62,7 +62,7 @@ class PpoConfig(RateSettings, NoiseSettings):
     """Whether policy and value network share all layers but their last, as is usual for images."""
     lstm_units: int = 0
     """If above 0, an LSTM of this width follows the hidden layers, shared by policy and value: for tasks in which one
-    observation does not tell what to do. Minibatches are then whole unrolls, each with the state before it."""
+    observation does not show the state. Minibatches are then whole unrolls, each with the state before it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,7 +20,7 @@ __all__ = ["Format", "export_table", "open_writer"]
 
 #: The formats of data sets.
 Format = Literal["parquet", "minari", "lerobot"]
-#: What each format takes besides the columns.
+#: The options that each format takes in addition to the columns.
 OPTIONS: dict[Format, tuple[str, ...]] = {
     "parquet": ("compression",),
     "minari": ("environment", "data_format"),

@@ -228,7 +228,7 @@ class _Column:
             raise DatasetError(f"column '{path}' is {spec.dtype} {list(shape)}, which LeRobot does not have")
         self.has_stats = kind != "U"
         self.field, self._store = self._stored_as(kind)
-        #: Of the numbers, or of the channels of images: count, sum, sum of squares, smallest and largest.
+        #: Count, sum, sum of squares, smallest and largest of the numbers, or of the channels of images.
         self._count, self._sums = 0, np.zeros(0)
         self._squares = self._least = self._most = self._sums
 

@@ -254,7 +254,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
             )
 
 
-#: What RLlib passes for recurrent modules.
+#: The arguments that RLlib passes for recurrent modules.
 _RECURRENT = ("lookback", "min_batch_length_T", "include_infos", "include_extra_model_outputs")
 
 

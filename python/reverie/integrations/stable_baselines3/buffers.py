@@ -62,7 +62,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
 
     #: The priority of new transitions.
     _priority: float | Literal["max"] = 1.0
-    #: What the buffer lacks while nothing can be sampled, and what to do.
+    #: The reason why nothing can be sampled yet, and what to do.
     _empty = (
         "no complete transition yet; raise learning_starts of the model (a transition of n steps is complete n steps "
         "later)"
@@ -122,7 +122,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
 
     @property
     def dones(self) -> _Ends:  # type: ignore[override]
-        """Where SB3 marks the end of trajectories that another `learn` does not continue."""
+        """Marks of SB3 for the ends of trajectories that another `learn` does not continue."""
         return _Ends(self._trajectories)
 
     def add(

@@ -115,7 +115,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
 
     def _begin(self) -> None:
         num = self.buffer_num
-        #: Of each environment, made at the first `add`, which shows the shape of observations.
+        #: The windows of each environment, made at the first `add`, which shows the shape of observations.
         self._windows: list[StepWindows] = []
         #: The observation behind the newest step of each environment.
         self._newest: Any = None
@@ -261,8 +261,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
     def __getitem__(self, index: Any) -> Any:
         """Steps of the newest sample; or, by the numbers that `add` gave, of the newest episode of an environment.
 
-        Of a window of several steps there are the first one, and the last one without `obs`, as n-step updates read
-        them. Arrays of all windows in their order are those that were drawn, without a copy.
+        A window of several steps gives the first one, and the last one without `obs`, as n-step updates read them.
+        Arrays of all windows in their order are those that were drawn, without a copy.
 
         Raises:
             ValueError: for a step between them, or of an episode before the newest one.

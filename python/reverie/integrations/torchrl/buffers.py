@@ -116,7 +116,7 @@ class ReplayBuffer(TensorDictReplayBuffer):  # type: ignore[misc]
         self.update_priority(data.get("index"), priority)
 
     def share(self, shared: bool = True) -> ReplayBuffer:
-        """What collectors call before they send the buffer to other processes. The server takes care of writers."""
+        """Called by collectors before they send the buffer to other processes. The server takes care of writers."""
         super().share(False)
         self.shared = shared
         return self

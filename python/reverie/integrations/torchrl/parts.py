@@ -63,7 +63,7 @@ class TableStorage(Storage):  # type: ignore[misc]
 
         Raises:
             UnknownKeyError: an item has left the table.
-            TypeError: for another slice, or what is no key.
+            TypeError: for another slice, or a value that is not a key.
         """
         if isinstance(index, slice):
             if index != slice(None):
@@ -143,7 +143,7 @@ class TableWriter(Writer):  # type: ignore[misc]
 
     @property
     def _write_count(self) -> int:
-        """What TorchRL's collectors read: the items inserted so far, by all processes."""
+        """The items inserted so far, by all processes, for TorchRL's collectors."""
         table = self._storage.table
         return int(table.client.server_info()[table.name].num_inserts)
 
@@ -204,7 +204,7 @@ class TableSampler(Sampler):  # type: ignore[misc]
         return torch.from_numpy(batch.info.key), self.info(batch)
 
     def info(self, batch: Batch) -> dict[str, Any]:
-        """What a prioritised buffer adds to a sample: the weights, divided by the largest of any item of the table."""
+        """The weights that a prioritised buffer adds to a sample, divided by the largest of any item of the table."""
         return {} if self.beta is None else {"priority_weight": batch.weights(self.beta, normalise="table")}
 
     def update_priority(self, index: Any, priority: Any, *, storage: TableStorage | None = None) -> None:
