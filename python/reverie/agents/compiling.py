@@ -133,7 +133,7 @@ class CompiledUpdate:
 
 
 class UpdateCompiler:
-    """Makes a learner's updates by compiled graphs, from the update on that its plan names."""
+    """Makes a learner's updates by compiled graphs, from a planned update on."""
 
     def __init__(self, learner: Any, plan: CompilePlan) -> None:
         self._learner, self._plan = learner, plan

@@ -86,7 +86,7 @@ class RecordedUpdate:
 
 
 class UpdateRecorder:
-    """Makes a learner's updates by recordings, from the one on that its plan names. As `compiling.UpdateCompiler`."""
+    """Makes a learner's updates by recordings, from a planned update on. As `compiling.UpdateCompiler`."""
 
     def __init__(self, learner: Any, plan: CompilePlan, record: Record = record_on_gpu) -> None:
         self._learner, self._plan, self._record = learner, plan, record
