@@ -151,7 +151,11 @@ class FolderCopy(CheckpointerBase):
 
 
 def default_checkpointer(group: str | None = None) -> CheckpointerBase:
-    """The checkpointer of a server without one: a temporary folder."""
+    """The checkpointer of a server without one: a temporary folder.
+
+    Raises:
+        ValueError: for a group, which has no effect on it.
+    """
     if group:
         raise ValueError(f"group must be empty, got {group!r}: set the group of the folder where you need one")
     return TempDirCheckpointer()
@@ -189,7 +193,11 @@ def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
 
 
 def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> CheckpointerBase:
-    """The checkpointer of a server with this journal, whose folder it shares."""
+    """The checkpointer of a server with this journal, whose folder it shares.
+
+    Raises:
+        ValueError: for a checkpointer of another folder.
+    """
     if checkpointer is None:
         return DefaultCheckpointer(journal.path, period=journal.checkpoint_period)
     if os.path.realpath(checkpointer.path) != os.path.realpath(journal.path):

@@ -54,7 +54,11 @@ class Selector:
         return self.WhichOneof() not in ("uniform", "prioritized")
 
     def WhichOneof(self, group: str = "distribution") -> Kind:
-        """The kind of selector, under dm-reverb's name."""
+        """The kind of selector, under dm-reverb's name.
+
+        Raises:
+            ValueError: for another group than "distribution".
+        """
         if group != "distribution":
             raise ValueError(f"group must be 'distribution', got {group!r}")
         return self._kind

@@ -79,6 +79,10 @@ def serve(
         transport: one of `PATHS`.
         timeout: the client's.
         options: for `Server`.
+
+    Raises:
+        ValueError: for an unknown transport, and as for `Server`.
+        AssertionError: the client did not get this transport.
     """
     if transport not in PATHS:
         raise ValueError(f"transport must be one of {PATHS}, got {transport!r}")
@@ -165,7 +169,13 @@ class ServerProcess:
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """The process is stopped (SIGSTOP) for the length of the block: its connections stay, and it answers nothing.
-        Blocks until all its threads have stopped."""
+
+        Blocks until all its threads have stopped.
+
+        Raises:
+            NotImplementedError: on Windows.
+            RuntimeError: the process has ended.
+        """
         if sys.platform == "win32":
             raise NotImplementedError("Windows cannot stop a process and let it go on")
         self.process.send_signal(signal.SIGSTOP)

@@ -27,7 +27,11 @@ class Token:
 
     @classmethod
     def from_env(cls, name: str) -> Token:
-        """The token in the environment variable `name`."""
+        """The token in the environment variable `name`.
+
+        Raises:
+            TypeError: for a name that is not a str, or empty.
+        """
         if not name or not isinstance(name, str):
             raise TypeError(f"the name of an environment variable must be a str, got {name!r}")
         return cls._of(name, None)

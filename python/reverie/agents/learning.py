@@ -366,7 +366,10 @@ class NetworkLearner(ABC):
         )
 
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
-        """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`."""
+        """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`.
+
+        Raises TypeError if only acting weights are given, and the class does not name the networks that act.
+        """
         if networks is None:
             if not self.ACTING:
                 raise TypeError(f"{type(self).__module__} does not name the networks that act: set ACTING in its class")

@@ -95,7 +95,10 @@ def load_part(reference: str) -> Callable[..., Any]:
 
 
 def task_and_options(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the literal options of `name(option=3)`, where the name may be any text without brackets."""
+    """The name and the literal options of `name(option=3)`, where the name may be any text without brackets.
+
+    Raises `PartError` for options that are not literals with names.
+    """
     name, bracket, _ = text.partition("(")
     if not bracket:
         return text, {}

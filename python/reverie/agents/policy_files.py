@@ -42,7 +42,10 @@ Data = TypeVar("Data")
 def write(
     record: PolicyRecord, module: torch.nn.Module, path: Path, metadata: Mapping[str, str] = MappingProxyType({})
 ) -> Path:
-    """Write the file of a policy and its network, with further metadata. See `TrainedPolicy.save`."""
+    """Write the file of a policy and its network, with further metadata. See `TrainedPolicy.save`.
+
+    Raises `PolicyError` for a path without the suffix of such files.
+    """
     if path.suffix != SUFFIX:
         raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
     with replacing(path) as draft:

@@ -89,7 +89,8 @@ def layers_of(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
 def normalise_layers(module: nn.Module, seed: int) -> None:
     """Normalise the weights of every linear layer and convolution of `module` from now on.
 
-    For a network that is initialised, and not yet a `FlatNetwork`.
+    For a network that is initialised, and not yet a `FlatNetwork`. Raises ValueError if it has no such layer, or one
+    whose weights are not parameters.
     """
     layers = layers_of(module)
     require_some(len(layers))

@@ -47,7 +47,11 @@ class Dataset(Iterable[Any]):
 
     @property
     def element_spec(self) -> Any:
-        """The nest of specs of the elements. For a mapped dataset, the first element is made and read."""
+        """The nest of specs of the elements. For a mapped dataset, the first element is made and read.
+
+        Raises:
+            ValueError: for a mapped dataset without elements.
+        """
         if self._element_spec is None:
             for element in self:
                 self._element_spec = _spec_of(element)

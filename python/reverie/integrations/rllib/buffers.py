@@ -120,6 +120,9 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
         Args:
             episodes: one `SingleAgentEpisode`, or a list.
             weight: must be None: new transitions have the largest priority in the table.
+
+        Raises:
+            ValueError: for a `weight`.
         """
         if weight is not None:
             raise ValueError(f"weight must be None, got {weight}: new transitions have the largest priority")

@@ -24,7 +24,11 @@ INDEX = "index"
 
 
 def keys_of(index: Any) -> npt.NDArray[np.int64]:
-    """The keys `[N]` of an index: an int, `[N]`, or `[N, ...]` as TorchRL expands it to the shape of a TensorDict."""
+    """The keys `[N]` of an index: an int, `[N]`, or `[N, ...]` as TorchRL expands it to the shape of a TensorDict.
+
+    Raises:
+        TypeError: for an index that is not of integers.
+    """
     keys = np.atleast_1d(np.asarray(index.detach().cpu() if isinstance(index, torch.Tensor) else index))
     if keys.dtype.kind not in "iu":
         raise TypeError(
@@ -214,6 +218,10 @@ class TableSampler(Sampler):  # type: ignore[misc]
             index: keys, as `extend` and `sample` return them.
             priority: one for all, or `[N]` or `[N, 1]`.
             storage: the table.
+
+        Raises:
+            TypeError: for an index that is not of integers.
+            ValueError: for another number of priorities than of keys.
         """
         if self.beta is None:
             super().update_priority(index, priority)  # Warns: nothing is prioritised.
