@@ -43,7 +43,7 @@ use tokio::time::Sleep;
 const LAST_MESSAGES: u32 = 256;
 /// The outcome of a request that waited.
 pub(super) enum Finished {
-    /// An insert: its keys, or those so far if `late` says why it was withdrawn.
+    /// An insert: its keys, or those so far if it was withdrawn, for the reason `late`.
     Insert { id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch },
     /// Draws.
     Draws(Answer, Arc<Drawing>),
