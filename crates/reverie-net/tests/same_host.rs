@@ -202,7 +202,7 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
         let mut said = Vec::new();
         stream.read_to_end(&mut said).map(|_| said)
     });
-    // Ended without a word, however the system tells so.
+    // Ended without a message, however the system reports it.
     assert!(said.unwrap().unwrap_or_default().is_empty());
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -216,7 +216,7 @@ impl World {
         saved.push(consumed);
     }
 
-    /// A writer waits for nothing but the shut table. Where one of the tables stopped the others, this would never be.
+    /// A writer waits only for the shut table. Where one of the tables stopped the others, this would never be.
     pub fn writer_is_through(&self, writer: usize) {
         self.through.lock().unwrap().insert(writer);
     }
@@ -235,7 +235,7 @@ impl World {
         )
     }
 
-    /// True where all writers wait for nothing but the shut table.
+    /// True if all writers wait only for the shut table.
     pub fn are_writers_through(&self) -> bool {
         self.through.lock().unwrap().len() == WRITERS
     }
