@@ -512,7 +512,7 @@ class Client:
                 "times_sampled", "version" (updates of the priority) or "age" (seconds since the insertion), op one of
                 `< <= == != >= >`. None, or none of them: every item.
             limit: items at most, the first in the order; None gives all.
-            order: a field to sort by, smallest first; with a "-" before it, largest first. None is the order of
+            order: a field to sort by, smallest first; with a "-" before it, largest first. None means the order of
                 insertion, which also decides between equals.
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 

@@ -45,7 +45,7 @@ class Server:
         insecure: allows connections off loopback without TLS, never without the token.
         max_bytes: maximum bytes of the chunks of all tables together, in memory and on the `disk`. Inserts beyond it
             wait, as `client.why` reports, and are refused if no sample could free bytes. Full tables go on exchanging
-            items at the bound, and may exceed it by an item each. None is the rest of `max_memory`; a server with
+            items at the bound, and may exceed it by an item each. None means the rest of `max_memory`; a server with
             listen=False and no `max_memory`, or with a `disk`, has no such bound.
         disk: a folder for chunks that do not fit in memory, for this server alone: a table may then be larger than the
             memory. Chunks move there when `memory_bytes` are used up, those that were not read lately first, and are
@@ -54,13 +54,13 @@ class Server:
         memory_bytes: maximum bytes of memory of the chunks of all tables together, where there is a `disk`; inserts
             beyond it wait until older chunks have moved. It must have room for chunks that are still being written and
             for the index of those on the disk, some 200 bytes each: inserts for which these leave too little are
-            treated as beyond `max_bytes`. None is what `max_bytes` would be without a disk.
-        disk_bytes: maximum bytes of the files in `disk`; None is what the disk has. When they are used up, and memory,
-            too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most 64 MiB,
-            is kept free to compact files, and up to a twentieth of the files may be of items that are gone.
+            treated as beyond `max_bytes`. None means what `max_bytes` would be without a disk.
+        disk_bytes: maximum bytes of the files in `disk`; None means as many as the disk has. When they are used up, and
+            memory, too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most
+            64 MiB, is kept free to compact files, and up to a twentieth of the files may be of items that are gone.
         max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
             6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
-            beyond it are refused. None is three quarters of the memory that this process may use: of its control
+            beyond it are refused. None means three quarters of the memory that this process may use: of its control
             group's limit, or of the machine's memory. The log and `client.info()` report the figures.
         journal: writes every change to the disk before it is acknowledged, see `reverie.Journal`; None means no
             journal. If its folder has one, the tables start with its content, and the log reports that in one line. The

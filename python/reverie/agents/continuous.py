@@ -235,7 +235,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
     num_critics: int = 2
     """Critics that learn from the same batches."""
     target_critics: int = 0
-    """Critics, drawn at random for each update, whose smallest value is in the target (REDQ's M); 0 are all."""
+    """Critics, drawn at random for each update, whose smallest value is in the target (REDQ's M); 0 means all."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised."""
     dropout: float = 0.0

@@ -118,7 +118,7 @@ def samples_of(
         batch: the draws.
         step: True where each item is a single step that was inserted without a time axis.
         timesteps, unpack: as `emit_timesteps` and `unpack_as_table_signature`.
-        form: the structure to unpack to; None is the stored one.
+        form: the structure to unpack to; None means the stored one.
     """
     columns, structure = _native.flatten(batch.data)
     sizes = _sizes_of(batch, columns, structure.paths)

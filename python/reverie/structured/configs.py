@@ -108,7 +108,7 @@ def create_config(
         pattern: a nest of slices of a reference step.
         table: the name of the table that the items go into.
         conditions: an item is made where all of them hold.
-        priority: from `constant_priority_fn` or `td_error`; None is a priority of 1.
+        priority: from `constant_priority_fn` or `td_error`; None means a priority of 1.
 
     Raises:
         TypeError: for a leaf that is not a slice of a reference step, a condition without a comparison, or a priority

@@ -27,7 +27,7 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
     Args:
         n_step: the number of steps from an item's observation to its next observation.
         discount: per step, within [0, 1].
-        num_envs: the number of environments that step together; None is one environment, whose arrays have no such
+        num_envs: the number of environments that step together; None means one environment, whose arrays have no such
             axis.
         frame_stack: observations of items are stacks of this number of frames, where each append has only the newest
             frame. The first frame of an episode is repeated before it.

@@ -16,7 +16,7 @@ class CqlConfig(DqnConfig, DatasetSettings):
     """DQN's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
-    """alpha: the weight of the conservative term; 0 is DQN."""
+    """alpha: the weight of the conservative term; 0 gives DQN."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

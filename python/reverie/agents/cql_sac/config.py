@@ -15,7 +15,7 @@ class CqlSacConfig(SacConfig, DatasetSettings):
     """SAC's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
-    """alpha: the weight of the conservative term; 0 is SAC."""
+    """alpha: the weight of the conservative term; 0 gives SAC."""
     sampled_actions: int = 10
     """N: the actions of each row that are drawn from each of three distributions for the conservative term."""
     conservative_threshold: float | None = None

@@ -53,7 +53,7 @@ def export_table(
         path: the file (Parquet) or folder, which must not exist. It has its name only once it is complete.
         format: "parquet" takes every table: rows are steps where items are sequences or episodes, else items, with
             their priorities. "minari" and "lerobot" take tables of episodes.
-        columns: the columns to write, by their paths; None is all.
+        columns: the columns to write, by their paths; None means all.
         max_bytes, max_steps, max_episodes: the export ends before the item (`max_bytes` and `max_steps` of items
             without steps: before the row) that would exceed this. Bytes are those of the arrays.
         timeout: seconds for each call to the server.

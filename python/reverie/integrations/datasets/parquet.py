@@ -55,7 +55,7 @@ class ParquetSource(Source):
 
     Args:
         path: the file or folder.
-        columns: the columns to read, by their names after `rename`; None is all. A name stands for all below it.
+        columns: the columns to read, by their names after `rename`; None means all. A name stands for all below it.
         rename: new names by the names in the file; a "/" in a new name makes a nest.
         episode: the column that numbers the episodes, in a file of another program. None takes "episode_index",
             "episode_id" or "episode"; without such a column an episode ends where `terminated` or `truncated` is true.

@@ -183,7 +183,7 @@ def nest_of(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen(paths: Sequence[str], columns: Sequence[str] | None, where: object) -> list[int]:
-    """The indices of the columns to read: those that are named, and those below a named path; None is all.
+    """The indices of the columns to read: those that are named, and those below a named path; None means all.
 
     Raises:
         DatasetError: for a name that is not a column.

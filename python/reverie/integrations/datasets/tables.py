@@ -30,7 +30,7 @@ class TableReader:
     Args:
         client: of one server, or of several.
         table: the table.
-        columns: paths to read; None is all.
+        columns: paths to read; None means all.
         timeout: seconds for each call.
 
     Raises:

@@ -321,7 +321,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` with priorities (Schaul et al. 2016): samples have `weight`, and updates become priorities.
 
     Args:
-        alpha: the exponent of priorities; None is 0.6. A server's table has its own.
+        alpha: the exponent of priorities; None means 0.6. A server's table has its own.
         beta: how much of the bias the weights correct.
         args, options: as for `ReplayBuffer`.
 

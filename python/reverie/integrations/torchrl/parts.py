@@ -43,7 +43,7 @@ class TableStorage(Storage):  # type: ignore[misc]
     Args:
         table: the table.
         batch_dims: the number of batch dimensions of a sample.
-        device: of what is read; None is the CPU.
+        device: of what is read; None means the CPU.
     """
 
     def __init__(self, table: LocalTable | RemoteTable, batch_dims: int, device: torch.device | str | None) -> None:
