@@ -349,8 +349,8 @@ class Client:
             wait: False returns None once the rows are copied: over a network several calls are then under way, where
                 each would take a round trip for its keys. Rows go in in the order of the calls. The client's
                 `max_in_flight_bytes` or 4,096 calls may be unanswered; the next then waits for room, `timeout` seconds
-                at most, and inserts nothing where that is too short. What fails later is counted
-                (`client.info().unawaited_errors`), and the first failure logged. `flush` waits for all.
+                at most, and inserts nothing where that is too short. Later failures are counted
+                (`client.info().unawaited_errors`), and the first one is logged. `flush` waits for all.
             shard: the index of the server, of several; None takes those that can be reached in turns. "max" is the
                 largest priority of that server. A call whose server is lost while it waits goes on until its `timeout`;
                 the next call uses another.
@@ -468,7 +468,7 @@ class Client:
             timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while 1,024
                 of them are under way; in-process there is nothing to wait for.
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
-                round trip. What fails is then counted (`client.info().unawaited_errors`), and the first failure logged.
+                round trip. Failures are then counted (`client.info().unawaited_errors`), and the first one is logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing

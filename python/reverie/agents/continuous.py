@@ -341,7 +341,7 @@ def memory(
 ) -> dict[str, int]:
     """Memory of a run in bytes by part.
 
-    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`; `sampled` are
+    `policy` and `critic` are hidden widths, `critics` the number of critics, each with `outputs` outputs; `sampled` are
     actions of each row of a batch whose values are computed in addition to its own.
     """
     features, own, units = front_sizes(spec)

@@ -159,7 +159,7 @@ class Trajectory:
             for frame in frames:
                 self._writer.append({"observation": frame, **rest})
         finally:
-            self._count = self._writer.episode_steps  # Where too much was in flight, a step raises and is there.
+            self._count = self._writer.episode_steps  # If too much was in flight, a step raises and is there.
 
     def _send(self) -> None:
         """Makes an item of the oldest step that has none."""

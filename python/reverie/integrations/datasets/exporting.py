@@ -108,7 +108,7 @@ def open_writer(
     known = OPTIONS[format]
     for name in options:
         if name not in known:
-            raise ValueError(f"{name} is no option of {format}, which has {', '.join(known)}")
+            raise ValueError(f"{name} is not an option of {format}, which has {', '.join(known)}")
     if format == "parquet":
         from reverie.integrations.datasets.parquet import ParquetWriter
 

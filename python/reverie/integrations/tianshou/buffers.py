@@ -309,8 +309,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
 
     def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise NotImplementedError(
-            "a replay buffer of Reverie has no index of all transitions, and is no file: take samples, and checkpoints "
-            "of its server"
+            "a replay buffer of Reverie has no index of all transitions, and is not a file: take samples, and "
+            "checkpoints of its server"
         )
 
     sample_indices = save_hdf5 = set_batch = update = set_array_at_key = dropnull = _refuse

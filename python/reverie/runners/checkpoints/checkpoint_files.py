@@ -243,8 +243,8 @@ def _why_none(path: Path) -> str:
         return "the run in this folder has not written one yet; "
     runs = sorted(one.name for one in path.iterdir() if any_in(one)) if path.is_dir() else []
     if runs:
-        return f"this folder is no run, and has those of {', '.join(runs[:3])}{' ...' if len(runs) > 3 else ''}; "
-    return "this folder is no run: it has neither log.jsonl nor checkpoints/; "
+        return f"this folder is not a run, and has those of {', '.join(runs[:3])}{' ...' if len(runs) > 3 else ''}; "
+    return "this folder is not a run: it has neither log.jsonl nor checkpoints/; "
 
 
 def any_in(folder: Path) -> bool:

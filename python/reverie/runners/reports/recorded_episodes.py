@@ -74,7 +74,7 @@ def record_episodes(
     Args:
         policy: what `reverie.load_policy` returns.
         path: the file (Parquet) or folder, which must not exist. It has its name only once it is complete.
-        steps: whole episodes are played until they have at least so many steps.
+        steps: whole episodes are played until they have at least this number of steps.
         episodes: the number of episodes, in the place of `steps`.
         greedy: True takes the best actions. False draws them as `policy(observation, greedy=False)` does: agents whose
             actors have an epsilon each (Ape-X DQN, R2D2) draw with the smallest one, and noise is independent from step

@@ -10,7 +10,7 @@ from reverie.runners.reports.events import CurvePoint, Evaluated, Event, Finishe
 from reverie.runners.reports.sparse_events import SparseEvents
 
 MOST_POINTS = 500
-"""Points of the curve that are published: of a longer curve, every second, fourth, ... and the last."""
+"""The most points of the curve that are published; a longer curve has every second, fourth, ... and the last."""
 MOST_ACTIVITIES = 60
 """Activities that are published: those that took longest."""
 MOST_BYTES = 1000
