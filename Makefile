@@ -23,8 +23,8 @@ NEXTEST := $(shell PATH="$(PATH)" command -v cargo-nextest)
 # WORKERS=0: in one process, one after another, as a debugger needs it.
 WORKERS ?= 2
 PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadgroup)
-# On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
-# may have stood still. Elsewhere a test that fails has failed.
+# On CI a failed test is run once more, when the machine is quiet, and .ci/run reports it: a shared machine may have
+# stood still. Elsewhere a test that fails has failed.
 AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
 INTERLEAVINGS = cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 CLIPPY = cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -1,4 +1,4 @@
-"""The last whole run of each suite, as benchmarks/README.md tells it: every row that has a target, and the plots.
+"""The last whole run of each suite, as benchmarks/README.md has it: every row that has a target, and the plots.
 
 The benchmarks write it when they end; `python -m benchmarks.last` does without running any.
 """

@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../fuzz"
 seconds=$1
 shift
 [ $# -gt 0 ] || { set -- targets/*.rs; set -- "${@##*/}"; set -- "${@%.rs}"; }
-# What tells libFuzzer which branches an input took, and what it was compared with. Not for the build scripts: hence
-# the explicit target.
+# Instrumentation that shows libFuzzer which branches an input took, and what it was compared with. Not for the build
+# scripts: hence the explicit target.
 flags="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module"
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$option"

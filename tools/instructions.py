@@ -44,7 +44,7 @@ MOST_GROWTH = 0.03
 
 
 def environment() -> dict[str, str]:
-    """What the counts depend on besides the code."""
+    """The compiler and the machine, on which the counts depend in addition to the code."""
     rustc = subprocess.run(["rustc", "--version"], capture_output=True, text=True, check=True, cwd=ROOT)
     return {"rustc": rustc.stdout.strip(), "machine": platform.machine()}
 

@@ -63,7 +63,7 @@ GPU = (
     *("device=cuda", "actor_device=cpu", "num_actors=9", "envs_per_actor=16", "weights_period=20", "prefetch=3"),
     *("anneal_updates=170_000", "anneal_to=0.1", "evaluate_every=100_000", "checkpoint_every=1_000_000"),
 )
-"""For Pong with the learner on a GPU beside 16 cores; the rate falls until 2.7 million steps."""
+"""For Pong with the learner on a GPU, and 16 cores; the rate falls until 2.7 million steps."""
 
 
 def _apart() -> list[Row]:

@@ -119,7 +119,7 @@ def _load(saved: Path, env_id: str) -> tuple[SAC, Progress]:
 
 
 def main() -> None:
-    """See the module's docstring."""
+    """Train SAC on a walker of MuJoCo, and print its figures as one JSON object."""
     env_id, seed, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     folder = Path(sys.argv[4]) if len(sys.argv) > 4 else None
     torch.set_num_threads(1)

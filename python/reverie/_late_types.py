@@ -1,6 +1,6 @@
 """Types that annotations name, and that are imported when a program asks for the hints.
 
-`import reverie` loads NumPy and no framework, so many types are imported by type checkers only. Where an annotation is
+`import reverie` loads NumPy and no framework, so many types are imported by type checkers only. When an annotation is
 evaluated, as by `typing.get_type_hints`, Sphinx and pydantic, its names must be in the module, too.
 """
 

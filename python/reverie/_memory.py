@@ -33,9 +33,9 @@ class Division:
     network: int
     """For connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
-    """Where the total comes from."""
+    """The source of the total."""
     setting: str = "max_bytes"
-    """What sets the part of the tables."""
+    """The setting of the part of the tables."""
 
     def __str__(self) -> str:
         return (
@@ -59,8 +59,8 @@ def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_by
     """Divides a server's memory between its tables and its connections.
 
     Args:
-        max_memory: bytes in total; None is `SHARE` of the memory that this process may use.
-        max_bytes: bytes for the tables; None is the total without the share of the connections.
+        max_memory: bytes in total; None means `SHARE` of the memory that this process may use.
+        max_bytes: bytes for the tables; None means the total without the share of the connections.
         setting: the name of the option that `max_bytes` is from.
     """
     if max_memory is None:

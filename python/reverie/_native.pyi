@@ -143,13 +143,20 @@ class Server:
 
     @property
     def http_address(self) -> str | None:
-        """Where it is shown over HTTP, `host:port`; None where it is not."""
+        """The address of its HTTP port, `host:port`; None if it has none."""
 
     @property
     def address(self) -> str | None:
-        """Where it listens, `host:port`; None where it does not."""
+        """The address that it listens on, `host:port`; None if it does not listen."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Notifies clients, ends every wait with ClosedError, and refuses later requests. Idempotent.
+
+        Blocks until clients have read what they requested, for the `grace` of `listen` and a few seconds at most.
+
+        Raises:
+            ForkedError: in a forked child.
+        """
 
 @final
 class CheckpointFolder:
@@ -192,7 +199,7 @@ class Checkpoints:
         """
 
     def begin_journal(self, sync: str, interval: float, max_unsynced_bytes: int) -> None:
-        """Begins a journal in the folder. What the folder has must have been loaded by `recover` before."""
+        """Begins a journal in the folder. The content of the folder must have been loaded by `recover` before."""
 
     def end_journal(self) -> None:
         """Writes what is left of the journal, waits for the disk, and ends it. Idempotent.
@@ -229,7 +236,7 @@ def list_checkpoints(root: str) -> list[str]:
     """The paths of the checkpoints in a folder, oldest first."""
 
 def describe_checkpoint(path: str) -> dict[str, Any]:
-    """What a checkpoint holds, without its items."""
+    """The content of a checkpoint, without its items."""
 
 def verify_checkpoint(path: str) -> tuple[int, int, int]:
     """Checks every byte of a checkpoint; its items, chunks and bytes."""
@@ -244,12 +251,12 @@ def verify_journal(root: str) -> dict[str, Any] | None:
 def repair_checkpoint(root: str, to: str) -> dict[str, Any]:
     """Saves what is whole of a folder as a checkpoint in another folder, which must have none.
 
-    Returns the figures of `Checkpoints.save`, and `losses`: a sentence for each thing that was left out.
+    Returns the figures of `Checkpoints.save`, and `losses`: a sentence for each part that was left out.
     """
 
 @disjoint_base
 class Client:
-    """What `reverie.Client` inherits: the calls that are made often."""
+    """The base class of `reverie.Client`: the calls that are made often."""
 
     def __new__(
         cls,
@@ -282,7 +289,7 @@ class Client:
         again.
 
         Returns:
-            the checkpoint's path; its folder can be given to a `DefaultCheckpointer`. Of several servers, a list with
+            the checkpoint's path; its folder can be given to a `DefaultCheckpointer`. With several servers, a list with
             the path at each.
 
         Raises:
@@ -342,8 +349,8 @@ class Client:
             wait: False returns None once the rows are copied: over a network several calls are then under way, where
                 each would take a round trip for its keys. Rows go in in the order of the calls. The client's
                 `max_in_flight_bytes` or 4,096 calls may be unanswered; the next then waits for room, `timeout` seconds
-                at most, and inserts nothing where that is too short. What fails later is counted
-                (`client.info().unawaited_errors`), and the first failure logged. `flush` waits for all.
+                at most, and inserts nothing where that is too short. Later failures are counted
+                (`client.info().unawaited_errors`), and the first one is logged. `flush` waits for all.
             shard: the index of the server, of several; None takes those that can be reached in turns. "max" is the
                 largest priority of that server. A call whose server is lost while it waits goes on until its `timeout`;
                 the next call uses another.
@@ -444,7 +451,7 @@ class Client:
     ) -> UpdateResult:
         """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Waits for no limiter.
 
-        So are keys of servers, of several, that cannot be reached.
+        With several servers, so are the keys of servers that cannot be reached.
 
         Args:
             table: the table.
@@ -461,7 +468,7 @@ class Client:
             timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while 1,024
                 of them are under way; in-process there is nothing to wait for.
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
-                round trip. What fails is then counted (`client.info().unawaited_errors`), and the first failure logged.
+                round trip. Failures are then counted (`client.info().unawaited_errors`), and the first one is logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
@@ -491,11 +498,11 @@ class Client:
         order: str | None = None,
         timeout: float | None = None,
     ) -> BatchInfo:
-        """Looks for items by what the table knows of them, as they are at one moment. It counts as no sample.
+        """Looks for items by priority, age and counts, as they are at one moment. It does not count as a sample.
 
         Other calls go on meanwhile: the table stands still only for a copy of its page list.
 
-        Of several servers, each answers for one moment of its own; `limit` and `order` apply to the items of all. The
+        With several servers, each answers for one moment of its own; `limit` and `order` apply to the items of all. The
         order of insertion, and "age", compare times of different clocks: the client knows their difference to half of a
         round trip. Items of servers that cannot be reached are left out.
 
@@ -505,16 +512,16 @@ class Client:
                 "times_sampled", "version" (updates of the priority) or "age" (seconds since the insertion), op one of
                 `< <= == != >= >`. None, or none of them: every item.
             limit: items at most, the first in the order; None gives all.
-            order: a field to sort by, smallest first; with a "-" before it, largest first. None is the order of
+            order: a field to sort by, smallest first; with a "-" before it, largest first. None means the order of
                 insertion, which also decides between equals.
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Returns:
-            what the table knows of the items, an array `[N]` per field; N may be 0. The probabilities are 0: nothing
-            was drawn. `client.get(table, found.key)` reads the items.
+            the fields of the items that the table has, an array `[N]` per field; N may be 0. The probabilities are 0:
+            nothing was drawn. `client.get(table, found.key)` reads the items.
 
         Raises:
-            ValueError, TypeError: for conditions that are none. UnknownTableError, ClosedError, DeadlineExceededError.
+            ValueError, TypeError: for invalid conditions. UnknownTableError, ClosedError, DeadlineExceededError.
             ResourceExhaustedError: more items than the server sends at once (56 bytes each): pass limit.
         """
 
@@ -564,14 +571,14 @@ class Client:
         max_times_sampled: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Changes limits of a running table; None leaves as it is. A smaller `max_size` evicts by the remover at once.
+        """Changes limits of a running table; None keeps one. A smaller `max_size` evicts by the remover at once.
 
-        Of several servers, each gets a part of `max_size`; `rate_limiter` replaces the limits over all of them, at a
+        With several servers, each gets a part of `max_size`; `rate_limiter` replaces the limits over all of them, at a
         client that was given `rate_limiter`, and the counts go on; `max_times_sampled` must be 0 or None.
 
         Args:
             table: the table.
-            max_size, rate_limiter, max_times_sampled: as for `Table`; 0 times is without limit.
+            max_size, rate_limiter, max_times_sampled: as for `Table`; 0 times means no limit.
             timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Raises:
@@ -580,15 +587,15 @@ class Client:
         """
 
     def can_sample(self, table: str, num_samples: int = 1, *, timeout: float | None = None) -> bool:
-        """True where the table's limiter would let so many samples go on now; False once its server stops.
+        """True if the table's limiter would admit `num_samples` samples now; False once its server stops.
 
         Does not wait for the limiter; `timeout` is for the answer of a server over a network.
         """
 
     def can_insert(self, table: str, num_inserts: int = 1, *, timeout: float | None = None) -> bool:
-        """True where the table's limiter would let so many inserts go on now; False once its server stops.
+        """True if the table's limiter would admit `num_inserts` inserts now; False once its server stops.
 
-        Of several servers, the limits over all of them decide, at a client that has them; elsewhere, each server must
+        With several servers, the limits over all of them decide, at a client that has them; elsewhere, each server must
         allow the number. Does not wait for the limiter; `timeout` is for the answer of a server over a network.
         """
 
@@ -624,7 +631,7 @@ class Client:
 
 @disjoint_base
 class TransitionWriter:
-    """What `reverie.writers.TransitionWriter` inherits."""
+    """The base class of `reverie.writers.TransitionWriter`."""
 
     def __new__(
         cls,
@@ -731,7 +738,7 @@ class TransitionWriter:
 
 @disjoint_base
 class StructuredWriter:
-    """What `reverie.writers.StructuredWriter` inherits."""
+    """The base class of `reverie.writers.StructuredWriter`."""
 
     def __new__(
         cls,
@@ -790,7 +797,7 @@ class Patterns:
 
 @disjoint_base
 class TrajectoryWriter:
-    """What `reverie.writers.TrajectoryWriter` inherits."""
+    """The base class of `reverie.writers.TrajectoryWriter`."""
 
     def __new__(
         cls,
@@ -844,7 +851,7 @@ class TrajectoryWriter:
                 (`history["obs"][-1]`) has no time axis.
 
         Raises:
-            TypeError: for leaves that are no TrajectoryColumn.
+            TypeError: for leaves that are not TrajectoryColumns.
             ValueError: for steps that have expired, or columns of another writer.
             SignatureError: for an item that the table cannot hold.
             UnknownTableError, ClosedError.
@@ -890,7 +897,7 @@ class TrajectoryColumn:
         """A column of single cells, such as iterating over columns gives; `path` is for ported code.
 
         Raises:
-            TypeError: for what is no single cell of a history.
+            TypeError: for a column that is not a single cell of a history.
             ValueError: for None, no cells, several with `squeeze`, or cells of different columns or writers.
         """
 
@@ -941,7 +948,7 @@ class InsertOutcome:
 
 @disjoint_base
 class DrawInfo:
-    """What `reverie.BatchInfo` is made of: its fields, each an array made when it is first asked for."""
+    """The fields of `reverie.BatchInfo`, each an array that is made when it is first read."""
 
     key: Any
     probability: Any
@@ -956,7 +963,7 @@ class DrawInfo:
 
 @final
 class Prefetch:
-    """What `reverie.datasets.Batches` drives: a thread that makes batches ahead."""
+    """A thread that makes batches ahead, for `reverie.datasets.Batches`."""
 
     def __new__(
         cls,
@@ -972,5 +979,23 @@ class Prefetch:
         widens: bool = False,
         mixture: tuple[int, list[tuple[float, float, int, int]]] | None = None,
     ) -> Self: ...
-    def next(self, timeout: float | None) -> Batch | None: ...
-    def close(self) -> list[Batch]: ...
+    def next(self, timeout: float | None) -> Batch | None:
+        """The next batch, or None at the end. Blocks for `timeout` seconds at most; None takes the client's default.
+
+        Raises:
+            ValueError: for an invalid timeout.
+            DeadlineExceededError, UnknownTableError, ClosedError, RaggedError, ResourceExhaustedError, MemoryError: as
+                for `Client.sample_batch`.
+            KeyboardInterrupt: at Ctrl-C.
+            ForkedError: in a forked child.
+        """
+
+    def close(self) -> list[Batch]:
+        """Stops drawing; returns the batches that were drawn and not delivered. Idempotent: a second call returns none.
+
+        Blocks until a gather in progress ends; over a network, until the server has answered the requests under way,
+        for the client's `grace` at most. Draws that cannot be one batch are returned one by one.
+
+        Raises:
+            ForkedError: in a forked child.
+        """

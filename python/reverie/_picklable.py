@@ -12,8 +12,8 @@ class Picklable:
     """The first base class of an exception: its copy in another process has its text, `args`, attributes and notes.
 
     Without it, unpickling calls the constructor with `args`, the text, which is an error for a constructor that makes
-    the text of other arguments. A pool of processes then waits forever, or reports itself broken. What it computes when
-    it is first read (`functools.cached_property`) is not copied.
+    the text of other arguments. A pool of processes then waits forever, or reports itself broken. Values that it
+    computes when they are first read (`functools.cached_property`) are not copied.
     """
 
     args: tuple[Any, ...]

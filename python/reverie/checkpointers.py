@@ -19,7 +19,7 @@ from reverie.tables import Table
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "default_checkpointer"]
 
 
-#: Where a restored table's options come from.
+#: The source of a restored table's options.
 RestoreConfig = Literal["constructor", "checkpoint"]
 
 
@@ -28,7 +28,7 @@ class CheckpointerBase(abc.ABC):
 
     Args:
         keep: the number of checkpoints to keep, at least 1; older ones are removed.
-        max_age: the age in seconds at which a checkpoint is removed; None is no limit. The newest is always kept.
+        max_age: the age in seconds at which a checkpoint is removed; None means no limit. The newest is always kept.
         period: seconds between checkpoints, which a thread of the server takes; None takes them only at
             `client.checkpoint()`.
     """
@@ -151,7 +151,11 @@ class FolderCopy(CheckpointerBase):
 
 
 def default_checkpointer(group: str | None = None) -> CheckpointerBase:
-    """The checkpointer of a server without one: a temporary folder."""
+    """The checkpointer of a server without one: a temporary folder.
+
+    Raises:
+        ValueError: for a group, which has no effect on it.
+    """
     if group:
         raise ValueError(f"group must be empty, got {group!r}: set the group of the folder where you need one")
     return TempDirCheckpointer()
@@ -171,7 +175,7 @@ def _options(checkpointer: CheckpointerBase) -> str:
 def folder_of(checkpointer: CheckpointerBase, journal: Journal | None) -> _native.CheckpointFolder:
     """The folder of a new server's checkpoints. That of a journal is locked before anything in it is read.
 
-    What another server acknowledged after the read would be lost.
+    Otherwise data that another server acknowledged after the read would be lost.
     """
     return _native.CheckpointFolder(
         checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age, hold=journal is not None
@@ -189,7 +193,11 @@ def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
 
 
 def of_journal(journal: Journal, checkpointer: CheckpointerBase | None) -> CheckpointerBase:
-    """The checkpointer of a server with this journal, whose folder it shares."""
+    """The checkpointer of a server with this journal, whose folder it shares.
+
+    Raises:
+        ValueError: for a checkpointer of another folder.
+    """
     if checkpointer is None:
         return DefaultCheckpointer(journal.path, period=journal.checkpoint_period)
     if os.path.realpath(checkpointer.path) != os.path.realpath(journal.path):

@@ -60,7 +60,7 @@ class DeadlineExceededError(ReplayError, TimeoutError):
 
     Attributes:
         why: which calls wait at the table, for what, and what would free them; the text of `client.why(table)`.
-            Where a journal has not written what is done, all or a part: what the journal waits for.
+            If a journal has not written all that was done: what the journal waits for.
         partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted (of
             `insert` the names of the tables that took the step), or None where nothing was.
         drawn: where the draws made so far cannot be one batch, each as a `Batch` of its own; `partial` is then None.
@@ -224,7 +224,7 @@ class ProtocolError(ReplayError):
 class ServerRestartedWarning(RuntimeWarning):
     """The server that a writer writes to was restarted.
 
-    What it held before is gone, unless a checkpoint had it; what it had not confirmed was sent again.
+    Its content before the restart is gone, unless a checkpoint had it; unconfirmed data was sent again.
     """
 
 

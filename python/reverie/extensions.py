@@ -49,7 +49,7 @@ def insert_on_sample(target_table: Any, timeout: float | None) -> InsertOnSample
     It shares its steps with the first one, has the same key and the priority of that moment, and `times_sampled` 1: the
     other table counts one insert and no sample. Priorities and deletes that are sent to the other table under that key
     reach the copy; those that are sent to the first table do not. A copy is there when `sample` returns, where the
-    other table's limits admit it at once. Where they do not, the copy waits and `sample` does not: at most 1,024 copies
+    other table's limits admit it at once. If they do not, the copy waits and `sample` does not: at most 1,024 copies
     at a time, and each at most for `timeout` seconds, then it is dropped. `TableInfo.copies` of the first table counts
     those that went in, that were dropped, and that wait. Copies that wait are not part of a checkpoint.
 

@@ -1,4 +1,4 @@
-"""What tables, their limiters and servers report about themselves: `client.info()`, `Table.info` and `client.why()`.
+"""The figures of tables, limiters and servers: `client.info()`, `Table.info` and `client.why()`.
 
 Loaded when it is first used: making these classes takes a tenth of the package's import.
 """
@@ -42,7 +42,7 @@ class CopyStats:
     target: str
     """The table that the copies go into."""
     timeout: float | None
-    """Seconds that a copy may wait; None is no limit."""
+    """Seconds that a copy may wait; None means no limit."""
     inserted: int
     """Copies that were inserted."""
     dropped: int
@@ -85,7 +85,7 @@ class TableInfo:
     remover_options: Any
     max_size: int
     max_times_sampled: int
-    """0: no limit."""
+    """0 means no limit."""
     rate_limiter_info: RateLimiterInfo
     signature: Any
     """The nest of specs that the table was made with, or None."""
@@ -102,7 +102,7 @@ class TableInfo:
     num_deletes: int
     """Items that left the table since then, for any reason."""
     num_evicted: int
-    """Of these, the items that the remover evicted."""
+    """The items among `num_deletes` that the remover evicted."""
     num_updates: int
     """Priorities that were set."""
     num_stale_updates: int
@@ -168,7 +168,7 @@ class DiskInfo:
     chunk_bytes: int
     """Their bytes on the disk."""
     shared_bytes: int
-    """Of these, bytes that are read where the server's journal or checkpoints have them, and were not written again."""
+    """The bytes among `chunk_bytes` that are in the server's journal or checkpoints, and were not written again."""
     file_bytes: int
     """Bytes of the disk's own files, with what is left of chunks that are gone.
 

@@ -106,7 +106,7 @@ class PageServer:
         page: its address and credentials.
 
     Raises:
-        What `Page.checked` raises; ValueError for an address that is in use.
+        The errors of `Page.checked`; ValueError for an address that is in use.
     """
 
     def __init__(self, page: Page) -> None:

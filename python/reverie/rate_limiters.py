@@ -138,7 +138,7 @@ class Queue(RateLimiter):
 
 
 class Stack(RateLimiter):
-    """The same limits as `Queue`; for tables whose sampler is `Lifo`."""
+    """Inserts wait while the table holds `size` items, samples while it is empty; for the sampler `Lifo`."""
 
     __slots__ = ()
 

@@ -54,7 +54,11 @@ class Selector:
         return self.WhichOneof() not in ("uniform", "prioritized")
 
     def WhichOneof(self, group: str = "distribution") -> Kind:
-        """The kind of selector, under dm-reverb's name."""
+        """The kind of selector, under dm-reverb's name.
+
+        Raises:
+            ValueError: for another group than "distribution".
+        """
         if group != "distribution":
             raise ValueError(f"group must be 'distribution', got {group!r}")
         return self._kind
@@ -103,7 +107,7 @@ class Selector:
         return PrioritizedOptions(self.priority_exponent if isinstance(self, Prioritized) else 0.0)
 
 
-# Those without options of their own are no dataclasses: making each of these takes 1 % of the package's import.
+# Those without options of their own are not dataclasses: making each of these takes 1 % of the package's import.
 class Fifo(Selector):
     """The oldest item."""
 
@@ -144,7 +148,7 @@ class Prioritized(Selector):
     """Items with probabilities proportional to `priority ** priority_exponent` (Schaul et al. 2016, equation 1).
 
     Priority 0 has weight 0; with exponent 0 all weights are 1, and with a negative exponent items of priority 0 are
-    drawn before all others. Where all weights are 0 the draw is uniform. Negative priorities are refused.
+    drawn before all others. If all weights are 0, the draw is uniform. Negative priorities are refused.
 
     With `stratified=True` the i-th of n draws of a batch falls into the i-th of n equal parts of the sum of weights
     (ibid., section 3.3): the variance of a batch is lower, and its distribution stays the same. This is for samplers of

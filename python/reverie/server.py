@@ -36,7 +36,7 @@ class Server:
     Args:
         tables: at least one; their names differ, and each table is on one server only.
         port: the port to listen on; None takes a free one, see `.port`.
-        checkpointer: where checkpoints are kept, see `reverie.checkpointers`; None is a temporary folder. Where it has
+        checkpointer: where checkpoints are kept, see `reverie.checkpointers`; None means a temporary folder. If it has
             a checkpoint, the tables start with its items and their keys, and the log reports that in one line.
         listen: False serves this process only, through `client()`.
         host: the address to listen on. Off loopback it needs a `token`, and `tls` unless `insecure`.
@@ -45,25 +45,25 @@ class Server:
         insecure: allows connections off loopback without TLS, never without the token.
         max_bytes: maximum bytes of the chunks of all tables together, in memory and on the `disk`. Inserts beyond it
             wait, as `client.why` reports, and are refused if no sample could free bytes. Full tables go on exchanging
-            items at the bound, and may exceed it by an item each. None is the rest of `max_memory`; a server with
+            items at the bound, and may exceed it by an item each. None means the rest of `max_memory`; a server with
             listen=False and no `max_memory`, or with a `disk`, has no such bound.
         disk: a folder for chunks that do not fit in memory, for this server alone: a table may then be larger than the
             memory. Chunks move there when `memory_bytes` are used up, those that were not read lately first, and are
-            read from there; see the guide "Tables larger than memory". It is no journal and no checkpoint: the files go
-            with the server. None keeps all chunks in memory.
+            read from there; see the guide "Tables larger than memory". It does not replace a journal or checkpoints:
+            the files are removed with the server. None keeps all chunks in memory.
         memory_bytes: maximum bytes of memory of the chunks of all tables together, where there is a `disk`; inserts
             beyond it wait until older chunks have moved. It must have room for chunks that are still being written and
             for the index of those on the disk, some 200 bytes each: inserts for which these leave too little are
-            treated as beyond `max_bytes`. None is what `max_bytes` would be without a disk.
-        disk_bytes: maximum bytes of the files in `disk`; None is what the disk has. When they are used up, and memory,
-            too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most 64 MiB,
-            is kept free to compact files, and up to a twentieth of the files may be of items that are gone.
+            treated as beyond `max_bytes`. None means what `max_bytes` would be without a disk.
+        disk_bytes: maximum bytes of the files in `disk`; None means as many as the disk has. When they are used up, and
+            memory, too, inserts are treated as beyond `max_bytes`, those into full tables as well. A sixteenth, at most
+            64 MiB, is kept free to compact files, and up to a twentieth of the files may be of items that are gone.
         max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
             6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
-            beyond it are refused. None is three quarters of the memory that this process may use: of its control
+            beyond it are refused. None means three quarters of the memory that this process may use: of its control
             group's limit, or of the machine's memory. The log and `client.info()` report the figures.
-        journal: writes every change to the disk before it is acknowledged, see `reverie.Journal`; None has no journal.
-            Where its folder has one, the tables start with what it has, and the log reports that in one line. The
+        journal: writes every change to the disk before it is acknowledged, see `reverie.Journal`; None means no
+            journal. If its folder has one, the tables start with its content, and the log reports that in one line. The
             folder of `checkpointer`, if both are given, must be the same.
         restore_config: the source of a restored table's options. "constructor": those given here; the log names the
             differences from the checkpoint, a smaller `max_size` evicts through the remover, and tables that are not

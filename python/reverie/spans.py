@@ -50,7 +50,7 @@ def _tracer() -> Any:
 def traced(client: Any) -> Any:
     """A subclass of a client's class, each of whose calls makes a span under the caller's current one.
 
-    The requests of a call carry the ids of its span to the server. Where no SDK is set up, a call has no ids of its own
+    The requests of a call carry the ids of its span to the server. If no SDK is set up, a call has no ids of its own
     and passes on those of its caller, if there are any.
 
     Raises:

@@ -21,6 +21,9 @@ class TensorSpec:
         shape: sizes of the axes; None accepts any size.
         dtype: anything that `np.dtype` takes.
         name: a label; it is not checked against data.
+
+    Raises:
+        TypeError, ValueError: for a size that is not an integer of at least 0 or None, or an unknown dtype.
     """
 
     __slots__ = ("dtype", "name", "shape")
@@ -64,7 +67,7 @@ class TensorSpec:
 
 
 def signature(nest: Any) -> Any:
-    """The same nest with a `TensorSpec` for every leaf.
+    """A nest of the same structure with a `TensorSpec` for every leaf.
 
     Args:
         nest: its leaves are anything with `.shape` and `.dtype`: specs of Reverie, dm_env or TensorFlow, arrays.

@@ -42,7 +42,7 @@ Path = Literal[Transport, "two-shards"]
 
 #: Every way in which a client can reach the tables of one server.
 TRANSPORTS: tuple[Transport, ...] = ("in-process", "shared-memory", "grpc")
-#: The same, and two servers as one replay; the flow's tests run over each.
+#: The transports, and two servers as one replay; the flow's tests run over each.
 PATHS: tuple[Path, ...] = (*TRANSPORTS, "two-shards")
 
 #: The numeric dtypes that every column can hold, without those of ml_dtypes.
@@ -79,6 +79,10 @@ def serve(
         transport: one of `PATHS`.
         timeout: the client's.
         options: for `Server`.
+
+    Raises:
+        ValueError: for an unknown transport, and as for `Server`.
+        AssertionError: the client did not get this transport.
     """
     if transport not in PATHS:
         raise ValueError(f"transport must be one of {PATHS}, got {transport!r}")
@@ -149,7 +153,7 @@ class ServerProcess:
 
     @contextlib.contextmanager
     def serve(self, tables: Sequence[Table], **options: Any) -> Iterator[str]:
-        """Makes a server in that process; its address. What `Server` raises there is raised here."""
+        """Makes a server in that process; its address. An error of `Server` there is raised here."""
         number, address = self._ask("make", (list(tables), options))
         try:
             yield address
@@ -165,7 +169,13 @@ class ServerProcess:
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """The process is stopped (SIGSTOP) for the length of the block: its connections stay, and it answers nothing.
-        Blocks until all its threads have stopped."""
+
+        Blocks until all its threads have stopped.
+
+        Raises:
+            NotImplementedError: on Windows.
+            RuntimeError: the process has ended.
+        """
         if sys.platform == "win32":
             raise NotImplementedError("Windows cannot stop a process and let it go on")
         self.process.send_signal(signal.SIGSTOP)

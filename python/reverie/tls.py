@@ -35,7 +35,7 @@ class ServerTLS:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientTLS:
-    """What a client trusts, and what it shows."""
+    """The authorities that a client trusts, and its own certificate."""
 
     ca: Pem | None = None
     """Authorities that may sign the server's certificate; None trusts those of the system."""

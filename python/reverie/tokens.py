@@ -1,4 +1,4 @@
-"""Where a server's token is kept, so that pickled clients do not contain it."""
+"""References to a server's token, so that pickled clients do not contain it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class Token:
 
     @classmethod
     def from_env(cls, name: str) -> Token:
-        """The token in the environment variable `name`."""
+        """The token in the environment variable `name`.
+
+        Raises:
+            TypeError: for a name that is not a str, or empty.
+        """
         if not name or not isinstance(name, str):
             raise TypeError(f"the name of an environment variable must be a str, got {name!r}")
         return cls._of(name, None)

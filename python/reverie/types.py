@@ -1,4 +1,4 @@
-"""What a client returns: samples, batches, and the outcome of updates. Figures of tables are in `reverie.info`."""
+"""The values that a client returns: samples, batches, outcomes of updates. `reverie.info` has figures of tables."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Batch:
             column: the path of the column, as `"tokens"` or `"obs/tokens"`.
             value: the number where there is no data, such as -100 for labels that a loss ignores.
             side: where the padding goes: "right" behind the data, "left" before it.
-            multiple: makes the padded axis a multiple of this, as kernels and compiled graphs want it.
+            multiple: makes the padded axis a multiple of this, as kernels and compiled graphs need it.
 
         Returns:
             a copy of the column, `[B, T, ...]` with T the length of the longest item (`[B, T, N, ...]` of sequences

@@ -58,7 +58,7 @@ class Interpreted:
 
 
 class Job:
-    """In place of a process that compiles: it ends when the test says so."""
+    """In place of a process that compiles: it ends when the test lets it."""
 
     def __init__(self):
         self.process, self.closed, self.returncode = self, False, None

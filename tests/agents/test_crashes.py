@@ -323,7 +323,7 @@ def test_a_deadline_that_passes_as_the_last_row_goes_in_leaves_nothing_to_send(c
     actor, client = actor_of("ppo", env_id, unroll_length=4)
 
     class Late:
-        """Takes all rows, and says that it was too late."""
+        """Takes all rows, and reports that it was too late."""
 
         def insert_batch(self, table, rows, timeout):
             keys = client.insert_batch(table, rows, timeout=0)

@@ -20,12 +20,16 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.gorila import agent as gorila  # noqa: E402
 from reverie.agents.gorila.config import GorilaConfig  # noqa: E402
-from reverie.agents.layers import CONVOLUTIONS, NatureTorso, convolution_sizes, initialised  # noqa: E402
+from reverie.agents.layers import CONVOLUTIONS, ConvolutionTorso, convolution_sizes, initialised  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402
 from reverie.runners import plan  # noqa: E402
 from reverie.runners.planning.devices import DeviceError, networks_on  # noqa: E402
 
 SHAPE = (4, 84, 84)
+
+
+def nature_torso(shape):
+    return initialised(lambda: ConvolutionTorso(shape, CONVOLUTIONS, 255), 0)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def frames():
 
 
 def test_the_torso_is_the_papers_three_convolutions_over_frames_divided_by_255(frames):
-    torso = initialised(lambda: NatureTorso(SHAPE), 0)
+    torso = nature_torso(SHAPE)
     x = torch.from_numpy(frames).float() / 255
     for layer, stride in zip(torso.convolutions, (4, 2, 1), strict=True):
         x = functional.relu(functional.conv2d(x, layer.weight.contiguous(), layer.bias, stride))
@@ -52,7 +56,7 @@ def test_the_torso_is_the_papers_three_convolutions_over_frames_divided_by_255(f
 
 @pytest.mark.parametrize("shape", [SHAPE, (1, 60, 44)])
 def test_the_sizes_of_a_torso_are_those_of_the_module(shape):
-    torso = initialised(lambda: NatureTorso(shape), 0)
+    torso = nature_torso(shape)
     features, parameters, units = convolution_sizes(shape, CONVOLUTIONS)
     assert torso(torch.zeros(2, *shape)).shape == (2, features)
     assert parameters == sum(p.numel() for p in torso.parameters())
@@ -196,7 +200,7 @@ def test_rmsprop_is_centred_and_takes_other_steps_than_adam(pong, frames):
 
 def test_networks_are_made_on_the_default_device_and_the_cpu_may_be_named(frames):
     with torch.device("cpu"), networks_on("cpu"):
-        network = FlatNetwork(initialised(lambda: NatureTorso(SHAPE), 0), trainable=True)
+        network = FlatNetwork(nature_torso(SHAPE), trainable=True)
     assert network.device == torch.device("cpu") == network.flat.device
     with networks_on("cuda:1"):
         assert torch.get_default_device() == torch.device("cuda:1")

@@ -471,7 +471,7 @@ def test_with_hindsight_bits_are_flipped_to_the_goal_and_without_they_are_not():
 
 @pytest.mark.long
 def test_actors_in_processes_of_their_own_relabel_too():
-    """The table has five items for each step, but for those that wait in actors."""
+    """The table has five items for each step, except for the steps that wait in actors."""
     preset = DQN.load_preset(BIT_FLIPS)
     run = dataclasses.replace(
         preset.run,

@@ -146,7 +146,7 @@ def test_the_first_and_the_last_observation_of_an_episode_are_checked(settings, 
 @pytest.mark.parametrize("space", [space for space in SPACES if space != "Half"])
 @pytest.mark.parametrize("settings", [{}, {"frame_stack": 2}], ids=["plain", "stacked"])
 def test_large_numbers_are_no_fault(space, settings, faulty):
-    """Their squares have no sum in float32. Bytes of images are no numbers of float32, whatever they are."""
+    """Their squares have no sum in float32. Bytes of images are not numbers of float32, whatever they are."""
     assert act("dqn", faulty(space, number=3e38, reward=-3e38), **settings) == []
 
 

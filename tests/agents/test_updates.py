@@ -100,7 +100,7 @@ def drawn(policy, obs, noise):
 
 
 def expected_loss(setting, name, roles):
-    """The critics' loss (of DQN: the loss) by plain arithmetic; `roles` says which parameters play which network."""
+    """The critics' loss (of DQN: the loss) by plain arithmetic; `roles` assigns parameters to networks."""
     batch, config = setting.batch, setting.config
     reward, discount = batch["reward"], batch["discount"]
 

@@ -227,8 +227,8 @@ def test_record_writes_the_episodes_of_a_run_from_which_an_agent_trains(trained,
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["new.parquet"], 2, "say how much to play: --steps N, or --episodes N"),
-        (["new.parquet", "--steps", 5, "--episodes", 1], 2, "say how much to play: --steps N, or --episodes N"),
+        (["new.parquet"], 2, "give the amount to play: --steps N, or --episodes N"),
+        (["new.parquet", "--steps", 5, "--episodes", 1], 2, "give the amount to play: --steps N, or --episodes N"),
         (["here.parquet", "--steps", 5], 2, "here.parquet: exists already; name another file or folder"),
         (["new.parquet", "--steps", 5, "--option", "compression=lzma"], 2, "compression must be one of 'zstd'"),
         (["new.parquet", "--steps", 5, "--option", "fps=3"], 2, "--option fps: parquet has the options compression"),

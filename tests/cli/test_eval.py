@@ -59,7 +59,7 @@ def test_eval_of_a_folder_that_is_no_run_reports_that(reverie, tmp_path):
     result = reverie("eval", "plots")
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert "this folder is no run: it has neither log.jsonl nor checkpoints/; name a run's folder" in line
+    assert "this folder is not a run: it has neither log.jsonl nor checkpoints/; name a run's folder" in line
 
 
 def test_an_environment_that_raises_ends_eval_in_one_line_with_its_seed_and_step(reverie, trained_run, monkeypatch):

@@ -194,9 +194,9 @@ def test_every_flag_of_the_server_reaches_it(invoke, tmp_path, monkeypatch):
     [
         (["--memory", "1GiB"], "--memory needs --disk FOLDER"),
         (["--disk-size", "1GiB"], "--disk-size needs --disk FOLDER"),
-        (["--disk", "d", "--memory", "much"], "'much' is no size"),
-        (["--disk", "d", "--memory", "0"], "'0' is no size"),
-        (["--max-bytes", "3 QB"], "'3 QB' is no size"),
+        (["--disk", "d", "--memory", "much"], "'much' is not a size"),
+        (["--disk", "d", "--memory", "0"], "'0' is not a size"),
+        (["--max-bytes", "3 QB"], "'3 QB' is not a size"),
     ],
 )
 def test_sizes_that_have_no_effect_or_are_none_are_refused(invoke, flags, words):

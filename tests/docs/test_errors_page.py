@@ -13,7 +13,7 @@ import pytest
 import reverie
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "errors.md"
-#: Words in code font in a row that are no attributes of its error.
+#: Words in code font in a row that are not attributes of its error.
 OTHERS = {"patience", "max_connections", "max_size", "timeout", "columns"}
 TRAINING = "## Errors of training runs"
 

@@ -29,7 +29,7 @@ def documented(of: str) -> dict[str, str]:
 
 
 def misfits(reported: dict[str, Any], of: str) -> list[str]:
-    """Names that only one side has, and values of another type than the page says."""
+    """Names that only one side has, and values of another type than on the page."""
     wanted = documented(of)
     wrong = [name for name, kind in wanted.items() if name in reported and not is_one(reported[name], kind)]
     return sorted({*(reported.keys() ^ wanted.keys()), *wrong})

@@ -14,7 +14,7 @@ import reverie
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-#: Modules of the package that are no part of its interface, or whose names are those of another module.
+#: Modules of the package that do not belong to its interface, or whose names are those of another module.
 INNER = {"cli", "ported"}
 FENCED = re.compile(r"^(`{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 

@@ -99,7 +99,7 @@ class Crate:
         return None
 
     def named_in(self, module: Module) -> Iterator[Module]:
-        """Every path in the code. What is only exported again is not used, but where the code names it, too."""
+        """Every path in the code. A name that is only exported again is not used, unless code names it elsewhere."""
         code = self.code[module]
         rest = USE.sub("", code)
         for public, tree in USE.findall(code):

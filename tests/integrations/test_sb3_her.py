@@ -288,7 +288,7 @@ def test_a_saved_buffer_goes_on_with_its_open_episodes_or_ends_them():
     assert set(ended.sample(900).dones[:, 0].tolist()) == {0.0, 1.0}
     drawn = ended.sample(5000)
     shortened = drawn.observations["observation"][:, 0] == 7
-    # The last step is no terminal one, and its only goal is its own.
+    # The last step is not a terminal one, and its only goal is its own.
     assert drawn.dones[shortened].max() == 0
     assert set(drawn.observations["desired_goal"][shortened][:, 0].tolist()) == {-1.0, 8.5}
 

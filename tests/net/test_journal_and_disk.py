@@ -14,7 +14,7 @@ MEMORY, COUNT, WIDTH = 1 << 20, 400, 20_000
 
 
 def rows(first, count):
-    """Rows that tell themselves apart and do not compress."""
+    """Rows that differ from each other and do not compress."""
     noise = np.random.default_rng(1).integers(0, 2**32, WIDTH // 4, dtype=np.uint32)
     words = (np.arange(first, first + count, dtype=np.uint32)[:, None] * np.uint32(2_654_435_761)) ^ noise
     return (words * np.uint32(2_246_822_519)).view(np.uint8)

@@ -22,7 +22,7 @@ class Machine:
         self.start()
 
     def start(self):
-        # Nothing is synced but for a caller that asks for it.
+        # Data is synced only for a caller that asks for it.
         journal = reverie.Journal(self._folder, sync=self._sync, interval=3600.0)
         self.hosts.append(ServerProcess())
         self._served = self.hosts[-1].serve([self._table], journal=journal, port=self._port)

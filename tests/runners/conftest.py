@@ -18,7 +18,7 @@ def large_machine(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def memory_enough(monkeypatch, large_machine):
-    """What else runs on the machine is no matter of these tests: a plan asks what is free at its moment."""
+    """Other work on the machine does not change these tests, although a plan reads the memory that is free."""
     monkeypatch.setattr(_memory, "available_memory", partial(_memory.available_memory, large_machine))
 
 

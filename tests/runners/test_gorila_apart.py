@@ -100,8 +100,7 @@ def test_a_run_survives_a_killed_learner_and_parameter_shard_and_resumes_in_one_
     went_on = {restarted[f"parameter shard {i}"].resumed_from for i in range(2)}
     assert all(one.startswith("version ") for one in went_on)
     last = of_kind(events, Progress)[-1].learner
-    assert last["gradients"] > last["gradients_dropped"] >= 0
-    assert last["staleness"] >= 0
+    assert last["gradients"] > last["gradients_dropped"]
     # Shards, learners and actors are in the checkpoint as if one process had had them all.
     state = checkpoints.load(stopped.checkpoint)
     shards = state["learner"]["server"]["shards"]
@@ -157,5 +156,5 @@ def test_several_learners_draw_from_several_shards_as_from_one_table_and_keep_it
     assert gradients * CONFIG.batch_size <= replay["samples"]
     assert replay["samples"] <= CONFIG.samples_per_insert * replay["inserts"] + CONFIG.error_buffer
     assert replay["samples"] >= CONFIG.samples_per_insert * (replay["inserts"] - CONFIG.learning_starts) / 2
-    last = of_kind(events, Progress)[-1].learner
-    assert last["staleness"] >= 0
+    # A version is of one gradient: no gradient that counts as taken was dropped by a shard.
+    assert 0 < gradients - result.learner["gradients_dropped"] <= result.learner["updates"]

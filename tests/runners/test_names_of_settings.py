@@ -43,7 +43,7 @@ def env_of(agent):
         ("r2d2", "buffer_size", ": capacity counts sequences"),
         ("gorila", "buffer_size", ": capacity is that of each table"),
         ("ppo", "vf_coef", ": value_coefficient is the weight of half the mean squared error, as in CleanRL; Stable"),
-        ("ppo", "clip_range_vf", ": value_clip is how far a value can move, and 0 is no limit"),
+        ("ppo", "clip_range_vf", ": value_clip is how far a value can move, and 0 means no limit"),
         ("ppo", "num_envs", ": envs_per_actor is the number for each of num_actors"),
         ("dqn", "target_update_period", ": target_period counts updates"),
         ("dqn", "policy_kwargs", ": settings that end in hidden have the widths of the layers, and network takes"),

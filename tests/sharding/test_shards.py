@@ -1,4 +1,4 @@
-"""Who is a shard, which of them a key is of, and what all of them tell together."""
+"""The shards of a client: their identity, the shard of a key, and the figures of all together."""
 
 import pickle
 

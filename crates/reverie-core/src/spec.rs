@@ -62,7 +62,7 @@ impl ColumnSpec {
         self.dtype.size().map(|size| size * self.shape.iter().skip(1).product::<usize>())
     }
 
-    /// The first size of a cell of so many bytes; `None` if it has no whole number of rows.
+    /// The first size of a cell of `bytes`; `None` if it has no whole number of rows.
     pub fn rows_in(&self, bytes: usize) -> Option<usize> {
         let row = self.row_bytes().filter(|row| *row > 0)?;
         bytes.is_multiple_of(row).then_some(bytes / row)

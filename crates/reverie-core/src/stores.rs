@@ -33,7 +33,7 @@ impl Drop for Finish {
 }
 
 impl Stores {
-    /// Those of a batch of so many bytes, on this processor.
+    /// The stores of a batch of `bytes`, on this processor.
     pub(crate) fn of_batch(bytes: usize) -> Self {
         if bytes >= LEAST_BATCH && is_measured() { Self::Streamed } else { Self::Cached }
     }
@@ -43,7 +43,7 @@ impl Stores {
         Finish(self)
     }
 
-    /// Whether a copy of so many bytes streams.
+    /// Whether a copy of `len` bytes streams.
     #[inline(always)]
     pub(crate) fn streams(self, len: usize) -> bool {
         self == Self::Streamed && len >= LEAST_COPY

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tiers::{Temporary, until};
 
-/// Counts the memory of all threads, but for that of raw chunks and of what is written at once.
+/// Counts the memory of all threads, without that of raw chunks and of the bytes of one write.
 struct Counting;
 
 #[global_allocator]

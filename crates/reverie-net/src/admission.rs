@@ -29,7 +29,7 @@ pub enum Via {
     Local,
 }
 
-/// See the module.
+/// Admission of connections: places for clients, and a few for peers that are not known yet.
 #[derive(Debug)]
 pub struct Admission {
     max_connections: usize,

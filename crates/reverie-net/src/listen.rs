@@ -204,7 +204,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // Where the system cannot, closing the socket frees the port, if no other process has it.
+            // If the system cannot, closing the socket frees the port, unless another process has it.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
     }

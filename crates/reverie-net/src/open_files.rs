@@ -45,7 +45,7 @@ fn raise_limit(wanted: u64) -> u64 {
     }
 }
 
-/// No limit: on Windows a socket is no file.
+/// No limit: on Windows a socket is not a file.
 #[cfg(not(unix))]
 fn raise_limit(_wanted: u64) -> u64 {
     u64::MAX

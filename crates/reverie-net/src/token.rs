@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq;
 /// Bytes of a nonce.
 pub(crate) const NONCE_BYTES: usize = 32;
 
-/// The token that every client must show. The time of a comparison reveals nothing but the token's length.
+/// The token that every client must show. The time of a comparison reveals only the token's length.
 #[derive(Clone)]
 pub(crate) struct Token(Vec<u8>);
 

@@ -162,7 +162,7 @@ impl Other {
         Self { child, lines }
     }
 
-    /// What it says next.
+    /// Its next message.
     fn says(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the other process ended").unwrap();
@@ -415,7 +415,7 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
     fs::remove_file(&socket).unwrap();
     let (transport, grace) = (Transport::SharedMemory, Duration::from_millis(50));
     let mut reason = String::new();
-    // What it tells is of an attempt that was made: on a busy machine that takes time.
+    // It reports on an attempt that was made: on a busy machine that takes time.
     for patience in [100, 1_000, 10_000, 100_000].map(Duration::from_millis) {
         let options = EndpointOptions {
             address: address.clone(),

@@ -1,4 +1,4 @@
-//! Clients of the server's host: which process they trust under the server's name, and what they tell where shared
+//! Clients of the server's host: which process they trust under the server's name, and what they report if shared
 //! memory runs short.
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
@@ -114,14 +114,15 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_kn
     Ok(())
 }
 
-/// Listens under the server's name, as any process that may write its directory can. What clients say is the thread's result.
+/// Listens under the server's name, as any process that may write its directory can. The messages of clients are the
+/// thread's result.
 fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'static) -> JoinHandle<Vec<u8>> {
     let path = server.local_socket().unwrap();
     fs::rename(path, PathBuf::from(path).with_extension("away")).unwrap();
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
         let mut received = vec![0; 4];
-        // Servers that start look which sockets live, and say nothing.
+        // Servers that start look which sockets live, and send nothing.
         let mut stream = loop {
             let (mut stream, _) = listener.accept().unwrap();
             if stream.read_exact(&mut received).is_ok() {
@@ -133,7 +134,7 @@ fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'st
         received.extend(&hello);
         let message = prost::Message::encode_to_vec(&ServerMessage { body: Some(answer(hello)) });
         stream.write_all(&[&(message.len() as u32).to_le_bytes()[..], &message].concat()).unwrap();
-        // The rest of what the client says, until it ends the connection.
+        // The rest of the client's messages, until it ends the connection.
         let _ = stream.read_to_end(&mut received);
         received
     })
@@ -202,7 +203,7 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
         let mut said = Vec::new();
         stream.read_to_end(&mut said).map(|_| said)
     });
-    // Ended without a word, however the system tells so.
+    // Ended without a message, however the system reports it.
     assert!(said.unwrap().unwrap_or_default().is_empty());
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -126,7 +126,7 @@ impl Checkpoints {
         recovered_dict(py, found)
     }
 
-    /// Begins a journal in the folder. What the folder has must have been loaded by `recover` before.
+    /// Begins a journal in the folder. The content of the folder must have been loaded by `recover` before.
     #[pyo3(signature = (sync, interval, max_unsynced_bytes))]
     fn begin_journal(&self, py: Python<'_>, sync: &str, interval: f64, max_unsynced_bytes: Count) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;

@@ -25,7 +25,8 @@ pub const SLICE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Copies up to this size keep the GIL.
-/// 256 kB take about 15 us, and a thread that gets the GIL may keep it for 5 ms.
+/// They take about 15 us (docs/decisions/0005-reading-nests-and-arrays.md), and a thread that gets the GIL may keep it
+/// for 5 ms (`sys.getswitchinterval`).
 pub const QUICK_BYTES: usize = 256 << 10;
 /// The bytes that drawing or inserting an item counts for in this, in addition to copies.
 pub const ITEM_BYTES: usize = 256;

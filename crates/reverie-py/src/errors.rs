@@ -84,7 +84,7 @@ fn raise_with(py: Python<'_>, error: Error, text: &str) -> PyErr {
         }),
         Error::Deadline(why) => exception(py, "DeadlineExceededError", text, |with| with.set_item("why", why)),
         Error::PartlyInserted { keys, error } => {
-            // The text says also how many items stay.
+            // The text also has the number of items that stay.
             let raised = raise_with(py, *error, text);
             let keys: Vec<i64> = keys.iter().map(|key| key.get()).collect();
             let set = PyModule::import(py, "numpy")

@@ -84,7 +84,7 @@ fn every(
             Err(mut left) => {
                 let taken = insert.taken();
                 if let Some(why) = insert.not_committed() {
-                    // Of other tables what they wait for, too.
+                    // Also the reasons for which the other tables wait.
                     left.why = if taken.len() == num_tables { why.to_owned() } else { format!("{}; {why}", left.why) };
                 }
                 let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
@@ -146,7 +146,7 @@ pub fn batch<'py>(
             Ok(()) => keys().map(Some),
             Err(mut left) => {
                 if let Some(why) = insert.not_committed() {
-                    // Of the other items what they wait for, too.
+                    // Also the reasons for which the other items wait.
                     left.why =
                         if insert.keys().len() == count { why.to_owned() } else { format!("{}; {why}", left.why) };
                 }

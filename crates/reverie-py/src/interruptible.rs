@@ -21,8 +21,8 @@ pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_cor
     ended_by(py, None, work)
 }
 
-/// As [`interruptible`], for work that nothing can do later: it ends at the second signal whose handler raises. At the first
-/// one the log says that `what` goes on, and how to end it.
+/// As [`interruptible`], for work that nothing can do later: it ends at the second signal whose handler raises. At the
+/// first one the log reports that `what` goes on, and how to end it.
 pub fn interruptible_at_second<T: Send>(
     py: Python<'_>,
     what: &str,
@@ -68,7 +68,7 @@ fn ended_by<T: Send>(
         }
     });
     match interrupt {
-        // What the work returns after that is of no use.
+        // The result of the work after that is not used.
         Some(interrupt) if cancel.load(Relaxed) => Err(interrupt),
         // The work went on to its end: a failure of it is the cause.
         Some(interrupt) => {

@@ -1,4 +1,4 @@
-//! Notes on exceptions: what their text cannot say, because another part of the call knows it.
+//! Notes on exceptions: facts that their text lacks, because another part of the call knows them.
 
 use pyo3::prelude::*;
 

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::time::Instant;
 
-/// The server that a caller wants, if it wants one, for so many rows that go into these tables.
+/// The server that a caller chose, if any, for a number of rows that go into these tables.
 pub type Wanted<'a> = (Option<Count>, &'a [&'a str], u64);
 
 /// Calls with what the client holds, or with what that of the chosen server of several holds (`of`), and a timeout.

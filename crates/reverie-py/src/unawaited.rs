@@ -147,7 +147,7 @@ impl<T: Send> Unawaited<T> {
         why: impl Fn(&str) -> String + Sync,
     ) -> PyResult<bool> {
         let why = || self.waits_for().map_or_else(String::new, |table| why(&table));
-        // An error is that of one request: it is no reason to end the wait.
+        // An error is that of one request: it does not end the wait.
         let poll = |slice| match self.in_flight.wait(goal, slice)? {
             Ok(()) => Some(Ok(None)),
             Err(error) => Some(Ok(Some(error))),

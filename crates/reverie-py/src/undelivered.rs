@@ -155,7 +155,7 @@ fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
     error
 }
 
-/// Adds a note that says which of the draws a copy of the error has, if there is memory for it.
+/// Adds a note on which of the draws a copy of the error has, if there is memory for it.
 fn note_copies(py: Python<'_>, error: &PyErr) {
     let note = || error.value(py).call_method1("add_note", (carried(py)?.getattr("NOTE")?,));
     let _ = note();

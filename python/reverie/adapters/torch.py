@@ -37,7 +37,7 @@ def to_tensor(
 
     Args:
         array: of numbers or bools.
-        device: the device of the tensor; None is the CPU.
+        device: the device of the tensor; None means the CPU.
         pinned: copies through page-locked memory, so that this returns before the copy to a GPU is done. PyTorch owns
             that memory, and keeps it until then.
 

@@ -37,7 +37,10 @@ Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]
 
 
 class EnvActor(ABC):
-    """Base of actors: steps a vector of environments. Subclasses decide what to do with the steps."""
+    """Base of actors: steps a vector of environments. Subclasses decide what to do with the steps.
+
+    Raises ValueError for an `index` outside of the settings' `num_actors`.
+    """
 
     NEWEST_FRAMES: ClassVar[bool] = False
     """Whether it takes the newest frame of observations that are stacks, and stacks them itself."""

@@ -34,7 +34,7 @@ class Enumeration:
         return numbers
 
     def to_env_tensor(self, numbers: Tensor) -> Tensor:
-        """The same of a tensor `[N]`."""
+        """The actions of a tensor of numbers `[N]`, as the environment takes them."""
         if not self._sizes:
             return numbers
         pairs = zip(self._steps, self._sizes, strict=True)

@@ -104,9 +104,9 @@ class Drawn(NamedTuple):
     """Actions that an actor has drawn for observations `[N, ...]`."""
 
     actions: NDArray[Any]
-    """As tables and losses have them."""
+    """The actions as tables and losses have them."""
     env_actions: NDArray[Any]
-    """As the environment takes them."""
+    """The actions as the environment takes them."""
     log_pi: NDArray[np.float32]
     """`[N]`, of `actions`."""
     values: NDArray[np.float32]
@@ -144,7 +144,7 @@ class ActorCriticPolicy(NetworkPolicy):
         rng: np.random.Generator,
         normal: NDArray[np.float32] | None = None,
     ) -> tuple[Drawn, NDArray[np.float32]]:
-        """As `drawn`, from this state; also returns the next one."""
+        """The actions of `drawn` from this state, and the next state."""
         return self.drawn(observations, rng, normal), state
 
     @torch.inference_mode()

@@ -72,6 +72,7 @@ def make_envs(env_id: str, num_envs: int, settings: EnvSettings = DEFAULTS) -> A
     """ale-py's own vector of games with single frames, unclipped rewards and lives, under SAME_STEP autoreset.
 
     Its `episodic_life` is not used: it starts a new game after the first lost life, so that later lives are not played.
+    Raises `UnsupportedEnvironmentError` without ale-py, `UnknownEnvironmentError` for an id that it does not have.
     """
     try:
         import ale_py

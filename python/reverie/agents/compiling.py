@@ -133,7 +133,7 @@ class CompiledUpdate:
 
 
 class UpdateCompiler:
-    """Makes a learner's updates by compiled graphs, from the update on that its plan says."""
+    """Makes a learner's updates by compiled graphs, from a planned update on."""
 
     def __init__(self, learner: Any, plan: CompilePlan) -> None:
         self._learner, self._plan = learner, plan
@@ -156,7 +156,7 @@ class UpdateCompiler:
         return not (self._jobs and self._must_be_compiled)
 
     def drain_notes(self) -> list[CompileNote]:
-        """What was compiled, or why nothing was, since the last call."""
+        """Notes about updates that were compiled, or could not be, since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -173,7 +173,7 @@ class UpdateCompiler:
     def update(self, columns: dict[str, Tensor], single: Single) -> Result | None:
         """Make the next update by its compiled graph; None, having done nothing, if it is to be made as others are.
 
-        Waits for the compilers if the plan says that this update is a compiled one. Raises `CompileError` if the plan
+        Waits for the compilers if this update is a compiled one by the plan. Raises `CompileError` if the plan
         requires compiled updates, and there are none.
         """
         learner = self._learner

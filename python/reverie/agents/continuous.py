@@ -58,7 +58,7 @@ class ActionScale:
         return scaled.clip(-1.0, 1.0)
 
     def to_env_tensor(self, actions: Tensor) -> Tensor:
-        """The same of a tensor `[N, A]`."""
+        """Tensors `[N, A]` of actions in [-1, 1] as the environment takes them."""
         low, high, centre, half = (torch.from_numpy(x) for x in (self._low, self._high, self._centre, self._half))
         return torch.clamp(centre + half * actions, low, high)
 
@@ -117,7 +117,7 @@ class Critics(nn.Module):
         return self.values(self.features(observations), actions, which)
 
     def features(self, observations: Tensor) -> Tensor:
-        """What the critics share, `[B, F]`."""
+        """The features that the critics share, `[B, F]`."""
         for layer in self.front:
             observations = layer(observations)
         return observations.flatten(1).float()
@@ -148,7 +148,7 @@ def judged(
 def judged_by_some(
     critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
 ) -> Tensor:
-    """As `judged`, the values `[count, B]` of so many critics, drawn without replacement; 0 are all of them.
+    """As `judged`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
 
     Chen et al. 2021, algorithm 1, line 7. The others are not computed.
     """
@@ -235,7 +235,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
     num_critics: int = 2
     """Critics that learn from the same batches."""
     target_critics: int = 0
-    """Critics, drawn at random for each update, whose smallest value is in the target (REDQ's M); 0 are all."""
+    """Critics, drawn at random for each update, whose smallest value is in the target (REDQ's M); 0 means all."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised."""
     dropout: float = 0.0
@@ -252,7 +252,7 @@ class EnsembleSettings(MaybePrioritizedSettings):
             raise ValueError(f"dropout is {self.dropout}, and must lie in [0, 1)")
 
     def without_effect(self) -> dict[str, str]:
-        """Also how many critics are in the target, if there is one."""
+        """Adds `target_critics`, which has no effect while `num_critics` is 1."""
         idle = {"target_critics": "num_critics is 1"} if self.num_critics == 1 else {}
         return {**super().without_effect(), **idle}
 
@@ -281,7 +281,7 @@ class NoisySettings(CorrelatedSettings, AnnealSettings):
         checks.widths(self, "policy_hidden", "critic_hidden")
 
     def without_effect(self) -> dict[str, str]:
-        """Also how the random numbers of actions are correlated, if there are none."""
+        """Adds the settings `noise_theta...`, which have no effect while `noise_sigma` and `random_steps` are 0."""
         names = ("noise_theta", "noise_theta_steps") if self.noise_sigma == self.random_steps == 0 else ()
         return {**super().without_effect(), **dict.fromkeys(names, "noise_sigma and random_steps are 0")}
 
@@ -341,7 +341,7 @@ def memory(
 ) -> dict[str, int]:
     """Memory of a run in bytes by part.
 
-    `policy` and `critic` are hidden widths, `critics` the number of critics, each with so many `outputs`; `sampled` are
+    `policy` and `critic` are hidden widths, `critics` the number of critics, each with `outputs` outputs; `sampled` are
     actions of each row of a batch whose values are computed in addition to its own.
     """
     features, own, units = front_sizes(spec)

@@ -96,7 +96,7 @@ class RecurrentPolicy(Policy, Protocol):
         """Actions for observations `[N, ...]`, greedy ones or with `rng` as `sample` draws them, and the next state."""
 
     def forward_with(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """As `forward`, from this state; also returns the next state after the greedy action."""
+        """The output of `forward` from this state, and the next state after the greedy action."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +113,24 @@ class Crash:
 
 @dataclass(frozen=True)
 class CompilePlan:
-    """From which updates on a learner makes them by compiled graphs.
+    """The updates that a learner makes by compiled graphs.
 
-    Of an agent whose updates are several gradient steps these count: an update is compiled if those before it have made
-    so many.
+    If an update of the agent is several gradient steps, gradient steps count: an update is compiled once the updates
+    before it have made that number.
     """
 
     begin: int
-    """After so many updates it begins to compile."""
+    """The number of updates after which it begins to compile."""
     use_from: int | None
-    """From this update on all are compiled ones, and wait for the compiler if it has not ended; None: as soon as it
-    has, which is at another update in each run."""
+    """All updates from this one on are compiled ones, and wait for the compiler if it has not ended. None: as soon as
+    it has, which is at another update in each run."""
     required: bool
     """Whether a learner that cannot compile its updates raises an error. Otherwise it goes on without."""
 
 
 @dataclass(frozen=True)
 class CompileNote:
-    """What a learner's compiler has done."""
+    """A note about the work of a learner's compiler."""
 
     update: int
     seconds: float
@@ -245,7 +245,7 @@ class CompilingLearner(Learner, Protocol):
         """Whether `learn` need not wait for a compiler. Raises what `learn` raises if compiling failed."""
 
     def drain_compile_notes(self) -> list[CompileNote]:
-        """What was compiled, or why nothing was, since the last call."""
+        """Notes about updates that were compiled, or could not be, since the last call."""
 
     def stop_compiling(self) -> None:
         """End the compilers that still run."""

@@ -31,7 +31,7 @@ class EnvSettings(Settings):
     as they are, and returns are reported so. First priorities that actors compute of n-step items have no bound."""
     max_env_restarts: int | None = None
     """How often an actor may make its environments again after one raised: 0 ends the run at the first error, and None
-    is no bound. In any case, five errors without an episode's end in between end the run."""
+    means no bound. In any case, five errors without an episode's end in between end the run."""
     evaluation_env: str = ""
     """The environment that evaluators play: an id, or `module:name` of a class or function that makes one, which may be
     given in Python. Its spaces must be those of the run's own. Its threshold is the target of a run whose preset has

@@ -28,12 +28,16 @@ class LadderSettings(HoldSettings):
         checks.within_unit(self, "epsilon_base")
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also epsilon of a single environment; several have a rung of the ladder each."""
+        """Adds `epsilon` if there is a single environment; of several, each has a rung of the ladder."""
         own = {} if self.has_several_envs else {"epsilon": self.epsilon_alone(env_steps)}
         return {**super().scheduled(env_steps, updates), **own}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the schedule of a single environment, if there are several, and what has no effect on the rungs."""
+        """Adds settings of exploration that have no effect.
+
+        These are the settings that `epsilon_base` or `epsilon_alpha` leaves without effect, and
+        `single_env_decay_steps` while there are several environments.
+        """
         idle = {}
         if self.epsilon_base == 0:
             idle = dict.fromkeys(("epsilon_alpha", "single_env_decay_steps", "random_hold"), "epsilon_base is 0")

@@ -1,4 +1,4 @@
-"""Where code of a user raised an error, in one line; and warnings that name the line of a user."""
+"""The place in a user's code that raised an error, in one line; and warnings that name a user's line."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._env_id, self._leaves, self._make = env_id, leaves, make
         self._is_reset = self._has_stepped = False
         self._last: Any = None
-        """What the last reset or step returned, for `last_mistake`."""
+        """The values that the last reset or step returned, for `last_mistake`."""
 
     def last_mistake(self) -> str | None:
         """The form of the last observation, if it is not one of its space; otherwise None."""
@@ -104,7 +104,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
             ) from error
 
     def _returned_without_wrappers(self, seed: int | None) -> list[Any]:
-        """What the reset and a step of another such environment return, until one raises."""
+        """The values that the reset and a step of another such environment return, until one raises."""
         returned: list[Any] = []
         try:
             with closing(self._make()) as another:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 Net = TypeVar("Net", bound=nn.Module)
 Which = slice | Tensor | None
-"""Some of k parallel layers: a slice, or indices `[j]`; None are all of them."""
+"""Some of k parallel layers: a slice, or indices `[j]`; None means all of them."""
 
 
 class MlpTorso(nn.Module):
@@ -71,24 +71,17 @@ class ConvolutionTorso(nn.Module):
 
 
 CONVOLUTIONS: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Of Atari's frames (Mnih et al. 2015, Methods)."""
+"""Filters, size and stride of each convolution for Atari's frames (Mnih et al. 2015, Methods)."""
 SMALL_CONVOLUTIONS: Convolutions = ((32, 4, 2), (64, 3, 1))
-"""Of images with sides of 12 to 35."""
+"""The convolutions for images with sides of 12 to 35."""
 GRID_CONVOLUTIONS: Convolutions = ((16, 3, 1),)
-"""Of grids with sides of 3 to 11 (MinAtar: Young & Tian 2019, section 4)."""
+"""The convolutions for grids with sides of 3 to 11 (MinAtar: Young & Tian 2019, section 4)."""
 
 
 def convolutions_for(shape: tuple[int, ...]) -> Convolutions:
     """The convolutions for images `[C, H, W]`, by the shorter side."""
     side = min(shape[1:])
     return CONVOLUTIONS if side >= 36 else SMALL_CONVOLUTIONS if side >= 12 else GRID_CONVOLUTIONS
-
-
-class NatureTorso(ConvolutionTorso):
-    """Three convolutions over stacks of grey frames `[B, C, H, W]` in [0, 255] (Mnih et al. 2015, Methods)."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(shape, CONVOLUTIONS, 255)
 
 
 def frames_input(observations: Tensor) -> Tensor:
@@ -177,7 +170,7 @@ class ParallelLinear(nn.Module):
     def forward(self, x: Tensor, which: Which = None) -> Tensor:
         """`[k, B, out]` of `[k, B, in]`; with `which`, `[j, B, out]` of `[j, B, in]` by these layers alone."""
         weight, bias = chosen(self.weight, which), chosen(self.bias, which)
-        if weight.shape[2] == 1:  # a product with one column takes MKL three times as long as this sum
+        if weight.shape[2] == 1:  # this sum takes less time than MKL's product with one column, see updates.md
             return (x * weight.transpose(1, 2)).sum(dim=2, keepdim=True) + bias
         return torch.baddbmm(bias, x, weight)
 

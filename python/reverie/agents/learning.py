@@ -40,7 +40,7 @@ Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
 """Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
 MaybePrioritizedUpdate = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, dict[str, float | Tensor]]]
-"""The same; the weights are None where items were not drawn by priority."""
+"""As `PrioritizedUpdate`; the weights are None if items were not drawn by priority."""
 WEIGHTS = "importance weights"
 """The name of these weights among the columns of an update."""
 
@@ -167,7 +167,7 @@ class NetworkLearner(ABC):
             self._settle(outcome)
 
     def _learn_as_drawn(self, settings: MaybePrioritizedSettings, update: MaybePrioritizedUpdate) -> None:
-        """Draw a batch, by priority if `settings` say so, and make one `update` of it."""
+        """Draw a batch, by priority if `settings.prioritized`, and make one `update` of it."""
         if settings.prioritized:
             self._counts = {"priorities_applied": 0, "priorities_stale": 0, **self._counts}
             self._learn_by_priority(settings, update)
@@ -212,7 +212,7 @@ class NetworkLearner(ABC):
         return self._compiler is None or self._compiler.ready()
 
     def drain_compile_notes(self) -> list[CompileNote]:
-        """What was compiled, or why nothing was, since the last call."""
+        """Notes about updates that were compiled, or could not be, since the last call."""
         return [] if self._compiler is None else self._compiler.drain_notes()
 
     def stop_compiling(self) -> None:
@@ -366,7 +366,10 @@ class NetworkLearner(ABC):
         )
 
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
-        """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`."""
+        """Begin with these weights; optimisers, counters and random state stay new. See `core.Learner`.
+
+        Raises TypeError if only acting weights are given, and the class does not name the networks that act.
+        """
         if networks is None:
             if not self.ACTING:
                 raise TypeError(f"{type(self).__module__} does not name the networks that act: set ACTING in its class")

@@ -64,7 +64,7 @@ class Lstm(InitialisesItself):
         return self.after(self.gates(x), state)
 
     def gates(self, x: Tensor) -> Tensor:
-        """What inputs `[..., I]` add to the gates `[..., 4 H]`: of all steps at once, it is one matrix product."""
+        """The part of the gates `[..., 4 H]` from inputs `[..., I]`: one matrix product for all steps at once."""
         return nn.functional.linear(x, self.weight_ih, self.bias_ih)
 
     def after(self, gates: Tensor, state: State) -> State:
@@ -88,7 +88,7 @@ class Lstm(InitialisesItself):
     def episodes(self, x: Tensor, first: Tensor, state: State) -> Tensor:
         """Outputs `[B, T, H]` of inputs, from the `state` before them.
 
-        Where `first` `[B, T]` is true an episode begins: the state is zero there.
+        An episode begins where `first` `[B, T]` is true: the state is zero there.
 
         Between two steps at which an episode of the batch begins, one fused call computes all sequences.
         """
@@ -103,7 +103,7 @@ class Lstm(InitialisesItself):
     def _sequence(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = (one.unsqueeze(0).contiguous() for one in state)
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-        # Of a layer without dropout: cuDNN keeps what a backward pass needs only in training mode.
+        # The layer has no dropout: cuDNN keeps the values for a backward pass only in training mode.
         train = torch.is_grad_enabled()
         outputs, h, c = torch.lstm(x, [h, c], weights, True, 1, 0.0, train, False, True)
         return outputs, (h[0], c[0])

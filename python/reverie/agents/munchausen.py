@@ -46,7 +46,7 @@ class MunchausenSettings(Settings):
             raise ValueError(f"munchausen_clip is {self.munchausen_clip}, and must be below 0")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the numbers of a term that is not added."""
+        """Adds `munchausen_temperature` and `munchausen_clip`, which have no effect while `munchausen` is 0."""
         names = () if self.munchausen > 0 else ("munchausen_temperature", "munchausen_clip")
         return {**super().without_effect(), **dict.fromkeys(names, "munchausen is 0")}
 

@@ -53,7 +53,7 @@ def reference_of(part: object) -> str:
 
 
 def _found(module: str, name: str) -> object:
-    """What a module of this process has under the name, which may have dots; None where it has nothing."""
+    """The object that a module of this process has under the name, which may have dots; None if it has none."""
     found: object = sys.modules.get(module)
     for one in name.split("."):
         found = getattr(found, one, None)
@@ -95,7 +95,10 @@ def load_part(reference: str) -> Callable[..., Any]:
 
 
 def task_and_options(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the literal options of `name(option=3)`, where the name may be any text without brackets."""
+    """The name and the literal options of `name(option=3)`, where the name may be any text without brackets.
+
+    Raises `PartError` for options that are not literals with names.
+    """
     name, bracket, _ = text.partition("(")
     if not bracket:
         return text, {}

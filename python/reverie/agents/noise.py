@@ -60,12 +60,12 @@ class NoiseSettings(Settings):
         checks.not_negative(self, "noise_theta_steps")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the end of the correlation, where numbers are independent."""
+        """Adds `noise_theta_steps`, which has no effect while `noise_theta` is 1."""
         idle = {"noise_theta_steps": "noise_theta is 1"} if self.noise_theta == 1 else {}
         return {**super().without_effect(), **idle}
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also `noise_theta`, if it ends."""
+        """Adds `noise_theta` if `noise_theta_steps` ends the correlation."""
         own = {"noise_theta": self.theta_at(env_steps)} if self.noise_theta < 1 and self.noise_theta_steps else {}
         return {**super().scheduled(env_steps, updates), **own}
 

@@ -22,7 +22,8 @@ from reverie.agents.flat import FlatNetwork, clip_grad_norm_
 class FlatOptimizer(ABC):
     """Base of optimisers of one vector of parameters `[P]`, with the groups and states of `torch.optim.Optimizer`.
 
-    It is none: the first of those in a process imports PyTorch's compiler, which takes as long as `import torch`.
+    It is not a subclass: the first `torch.optim.Optimizer` of a process imports PyTorch's compiler, which takes as long
+    as `import torch`.
     """
 
     MOMENTS: tuple[str, ...]
@@ -142,7 +143,7 @@ class FlatOptimizer(ABC):
 
 
 Optimizer = FlatOptimizer | torch.optim.Optimizer
-"""What a learner may step its networks with."""
+"""The optimisers that a learner may step its networks with."""
 
 
 class FlatAdam(FlatOptimizer):

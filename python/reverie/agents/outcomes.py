@@ -1,4 +1,4 @@
-"""What an update found, on its way from the device: new priorities, and figures."""
+"""The results of an update, on their way from the device: new priorities, and figures."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ class KeepEntries(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]])
     """Observations with the entries `entries` of a vector, in this order: for a task without velocities.
 
     `reverie.agents.partial:KeepEntries(entries=[0, 2])` as a wrapper of CartPole leaves position and angle.
+    Raises ValueError for observations that are not one vector, and for no entries or entries outside of it.
     """
 
     def __init__(self, env: gymnasium.Env[NDArray[Any], Any], entries: Sequence[int]) -> None:

@@ -42,7 +42,10 @@ Data = TypeVar("Data")
 def write(
     record: PolicyRecord, module: torch.nn.Module, path: Path, metadata: Mapping[str, str] = MappingProxyType({})
 ) -> Path:
-    """Write the file of a policy and its network, with further metadata. See `TrainedPolicy.save`."""
+    """Write the file of a policy and its network, with further metadata. See `TrainedPolicy.save`.
+
+    Raises `PolicyError` for a path without the suffix of such files.
+    """
     if path.suffix != SUFFIX:
         raise PolicyError(path, f"cannot be written: its name must end in {SUFFIX}")
     with replacing(path) as draft:
@@ -186,7 +189,7 @@ def _agent(path: Path, fields: dict[str, Any], given: Agent | str | None) -> tup
 
 
 def how_to_name(reference: str = "module:agent") -> str:
-    """What the reader of a policy of another package's agent is to do."""
+    """The advice to the reader of a policy of another package's agent."""
     return f"name it, as agent={reference!r} or --agent {reference}"
 
 

@@ -39,8 +39,8 @@ UNIFORM = range(-(2**15), 2**15)
 
 
 WEIGHTS_OF_A_ROW = 32_768
-"""Of a batch whose rows share their noise: with at most so many weights for each row, summing the means and the
-deviations of the weights and making one product is quicker than making two (docs/measurements/updates.md)."""
+"""Weights of a layer for each row of a batch whose rows share their noise, up to which one product with the sum of the
+means and the deviations is quicker than two products (docs/measurements/updates.md)."""
 
 
 class RandomLayer(nn.Module):
@@ -51,7 +51,7 @@ class RandomLayer(nn.Module):
     noise: Tensor | None = None
 
     def noise_shape(self, rows: int) -> torch.Size:
-        """The shape of the random numbers that it takes for a batch of so many rows."""
+        """The shape of the random numbers that it takes for a batch of `rows` rows."""
         raise NotImplementedError
 
 

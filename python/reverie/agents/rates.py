@@ -34,7 +34,7 @@ class AnnealSettings(Settings):
         checks.one_of(self, "anneal_shape", SHAPES)
 
     def without_effect(self) -> dict[str, str]:
-        """Also how rates fall, if they do not."""
+        """Adds the settings `anneal_...` that have no effect while `anneal_updates` is 0 or `anneal_to` is 1."""
         idle = {}
         if self.anneal_updates == 0:
             idle = dict.fromkeys(("anneal_to", "anneal_shape"), "anneal_updates is 0")
@@ -76,7 +76,7 @@ class RateSettings(AnnealSettings):
 def set_rates(optimizers: Iterable[Optimizer], settings: AnnealSettings, update: int) -> None:
     """Make the next steps of these optimisers at the rates of an update: shares of the rates that they began with.
 
-    Where the settings change no rate, those of a learner that changes its own stay.
+    If the settings change no rate, the rates of a learner that changes its own stay.
     """
     if settings.anneal_updates == settings.warmup_updates == 0:
         return

@@ -86,7 +86,7 @@ class RecordedUpdate:
 
 
 class UpdateRecorder:
-    """Makes a learner's updates by recordings, from the update on that its plan says. As `compiling.UpdateCompiler`."""
+    """Makes a learner's updates by recordings, from a planned update on. As `compiling.UpdateCompiler`."""
 
     def __init__(self, learner: Any, plan: CompilePlan, record: Record = record_on_gpu) -> None:
         self._learner, self._plan, self._record = learner, plan, record
@@ -103,7 +103,7 @@ class UpdateRecorder:
         return True
 
     def drain_notes(self) -> list[CompileNote]:
-        """What was recorded, or why nothing was, since the last call."""
+        """Notes about updates that were recorded, or could not be, since the last call."""
         notes, self._notes = self._notes, []
         return notes
 

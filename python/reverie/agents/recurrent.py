@@ -156,7 +156,7 @@ class LstmActorCriticPolicy(ActorCriticPolicy):
         return self.forward_with(observations, state)[0]
 
     def forward_with(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """As `forward`, from this state; also returns the next state."""
+        """The output of `forward` from this state, and the next state."""
         outputs, _, after = self._network.module(observations, state)
         return self._result(outputs), after
 

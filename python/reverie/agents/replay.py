@@ -86,7 +86,7 @@ class HindsightSettings(ReplaySettings):
         checks.at_least_one(self, "her_k")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the number of other goals, if there are none."""
+        """Adds `her_k`, which has no effect while `her` is empty."""
         return {**super().without_effect(), **({} if self.her else {"her_k": "her is empty"})}
 
     @property
@@ -120,7 +120,11 @@ class PrioritizedSettings(ReplaySettings):
         checks.one_of(self, "importance_normalise", ("batch", "table"))
 
     def without_effect(self) -> dict[str, str]:
-        """Also numbers of priorities, if all items have the same probability, and of weights, if all are 1."""
+        """Adds settings of priorities and of importance weights that have no effect.
+
+        These are all others while `priority_exponent` is 0 (all items have the same probability), and
+        `importance_normalise` or `importance_anneal_updates` while beta stays 0 or begins at 1.
+        """
         if self.priority_exponent == 0:
             names = [
                 one.name for one in fields(PrioritizedSettings) if one.name.startswith(("priority_", "importance_"))
@@ -133,7 +137,7 @@ class PrioritizedSettings(ReplaySettings):
         return {**super().without_effect(), **idle}
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also beta of the last update, if it rises."""
+        """Adds `importance_exponent`, beta of the last update, if `importance_anneal_updates` lets it rise."""
         own = {"importance_exponent": self.importance_at(max(0, updates - 1))} if self.importance_anneal_updates else {}
         return {**super().scheduled(env_steps, updates), **own}
 
@@ -157,7 +161,7 @@ class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
     importance_normalise: str = "batch"
 
     def without_effect(self) -> dict[str, str]:
-        """Also all of priorities, if items are drawn alike."""
+        """Adds all settings of priorities and of importance weights while `prioritized` is false."""
         names = [one.name for one in fields(PrioritizedSettings) if one.name.startswith(("priority_", "importance_"))]
         return {
             **super().without_effect(),
@@ -165,7 +169,7 @@ class MaybePrioritizedSettings(PrioritizedSettings, HindsightSettings):
         }
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Without beta, if items are drawn alike."""
+        """Removes `importance_exponent` while `prioritized` is false."""
         found = super().scheduled(env_steps, updates)
         return {name: value for name, value in found.items() if self.prioritized or name != "importance_exponent"}
 

@@ -41,14 +41,14 @@ class RunSettings(Settings):
     """The device of learner and policies: "cpu", "cuda", one of several GPUs as "cuda:1", or "auto" (not on Ray),
     for which the plan of the run takes "cuda" if this machine has a GPU and the agent computes on it, else "cpu"."""
     actor_device: str | None = None
-    """The device of the policies of actors and evaluator; None is `device`. "cpu" leaves a GPU to the learner. Refused
-    on Ray, where `gpus_per_actor` decides."""
+    """The device of the policies of actors and evaluator; None means `device`. "cpu" leaves a GPU to the learner.
+    Refused on Ray, where `gpus_per_actor` decides."""
     compile: str = "auto"
     """Whether the learner's updates are compiled, on a GPU recorded as a CUDA graph: "off", "on" (from the second
     update on, on a GPU from the 21st, and an error if they cannot be), or "auto": while it learns, and without it if
     that fails. See `reverie.runners.planning`."""
     prefetch: int | None = None
-    """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None is 2 if
+    """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None means 2 if
     learner, actors and replay are separate processes and draws delete nothing from the table, else 0: in one process
     learning and acting take turns, so that the same seed gives the same run."""
     gpus_per_actor: float = 0.0
@@ -58,18 +58,19 @@ class RunSettings(Settings):
     """A folder to which the replay's chunks move when they do not fit in `replay_memory`, see `reverie.Server(disk=)`;
     None keeps all in memory. Each server of the run has a folder of its own in it."""
     replay_memory: int | None = None
-    """Bytes of memory for the chunks of all servers of the run together; only with `replay_disk`, and then None is what
-    `reverie.Server` takes."""
+    """Bytes of memory for the chunks of all servers of the run together; only with `replay_disk`, and then None means
+    what `reverie.Server` takes."""
     replay_disk_bytes: int | None = None
-    """Bytes of the files of all servers in `replay_disk` together; None is what the disk has."""
+    """Bytes of the files of all servers in `replay_disk` together; None means as many as the disk has."""
     replay_compression: str | None = None
-    """How all tables of the run store steps, see `reverie.Table`; None is each table's own, which is "auto" for those
-    of the built-in agents. A resumed run stores new steps so and keeps the others as they are. With `replay_disk` and
-    "none", a batch reads only the cells that it needs."""
+    """How all tables of the run store steps, see `reverie.Table`; None means each table's own, which is "auto" for
+    those of the built-in agents. A resumed run stores new steps so and keeps the others as they are. With `replay_disk`
+    and "none", a batch reads only the cells that it needs."""
     replay_journal: str | None = None
-    """Where the run's servers keep a journal, see `reverie.Journal`, so that a killed run continues with the replay it
-    had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its own. None,
-    and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest checkpoint."""
+    """The place of the journal of the run's servers, see `reverie.Journal`: with one, a killed run continues with the
+    replay it had. "run": with the tables in the folder of its checkpoints; else a folder, in which each run has its
+    own. None, and "off" for a resumed run, have no journal: a killed run continues with the tables of its newest
+    checkpoint."""
     replay_journal_sync: str | None = None
     """When the journal waits for the disk: "os", "interval" or "always"; only with `replay_journal`, and then None is
     "interval"."""

@@ -40,18 +40,18 @@ class Settings:
             object.__setattr__(self, field.name, converted(field.name, hints[field.name], value))
 
     def without_effect(self) -> dict[str, str]:
-        """Settings that change nothing while another one is as it is, each with that one, such as "her is empty".
+        """The settings that have no effect as the others are set: a reason for each name, such as "her is empty".
 
         A subclass adds those of its own. The plan of a run notes the ones that were changed.
         """
         return {}
 
     def without_effect_in(self, spec: Any) -> dict[str, str]:
-        """The settings of `without_effect`, and those that change nothing in an environment with this `EnvSpec`."""
+        """The settings of `without_effect`, and those without effect in an environment with this `EnvSpec`."""
         return self.without_effect()
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Numbers that change during a run by its counts, such as epsilon, after so many environment steps and updates.
+        """Numbers that change with the counts of a run, such as epsilon, after `env_steps` and `updates`.
 
         A subclass adds those of its own. Learning rates are among the learner's metrics. Logs have them all.
         """
@@ -61,7 +61,7 @@ class Settings:
 def schedules_of(config: Any, env_steps: int, updates: int) -> dict[str, float]:
     """The numbers of `Settings.scheduled`, as floats; none of settings of another class.
 
-    Raises TypeError for a value that is no number: logs could not have it.
+    Raises TypeError for a value that is not a number: logs could not have it.
     """
     found = config.scheduled(env_steps, updates) if isinstance(config, Settings) else {}
     for name, value in found.items():

@@ -12,7 +12,7 @@ from torch.nn import functional
 from reverie.agents.layers import in_float32
 
 LEAST = 1e-12
-"""Of singular values: weights of zeros stay zeros."""
+"""The least singular value to divide by: weights of zeros stay zeros."""
 FIRST_ITERATIONS = 15
 """Power iterations before the first update, from random vectors; one follows each update."""
 
@@ -89,7 +89,8 @@ def layers_of(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
 def normalise_layers(module: nn.Module, seed: int) -> None:
     """Normalise the weights of every linear layer and convolution of `module` from now on.
 
-    For a network that is initialised, and not yet a `FlatNetwork`.
+    For a network that is initialised, and not yet a `FlatNetwork`. Raises ValueError if it has no such layer, or one
+    whose weights are not parameters.
     """
     layers = layers_of(module)
     require_some(len(layers))

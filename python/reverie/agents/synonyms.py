@@ -144,7 +144,7 @@ HINTS: tuple[Hint, ...] = (
         " error, so that its 0.5 is 1.0 here",
     ),
     Hint(("num_minibatches",), "minibatch_size", "minibatch_size is the number of steps in each"),
-    Hint(("clip_vloss", "clip_range_vf"), "value_clip", "value_clip is how far a value can move, and 0 is no limit"),
+    Hint(("clip_vloss", "clip_range_vf"), "value_clip", "value_clip is how far a value can move, and 0 means no limit"),
     Hint(("use_sde",), "noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
     Hint(
         ("policy",),
@@ -195,7 +195,7 @@ HINTS: tuple[Hint, ...] = (
         "resume=True continues a run and its counters, init_from begins one with weights",
     ),
 )
-"""Of several for a name the first that applies."""
+"""Hints by names of other libraries; if several have a name, the first that applies is given."""
 
 
 def synonym(name: str, known: Collection[str]) -> str:

@@ -23,6 +23,6 @@ class TargetSettings(Settings):
         checks.within_unit(self, "target_rate")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the period of copies, if there are none."""
+        """Adds `target_period`, which has no effect while `target_rate` is above 0."""
         idle = {"target_period": "target_rate is above 0"} if self.target_rate > 0 else {}
         return {**super().without_effect(), **idle}

@@ -159,7 +159,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
 
 
 def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:
-    """Make the tensors of a graph that are no inputs its last inputs; returns them.
+    """Make the tensors of a graph that are not inputs its last inputs; returns them.
 
     So are the results of operations that read no tensor, such as `linspace`: a graph that is loaded would compute them
     while it is loaded, and the compiler refuses those. No update changes them in place.

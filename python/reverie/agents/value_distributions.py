@@ -19,8 +19,8 @@ def projected(values: Tensor, probabilities: Tensor, v_min: float, v_max: float)
     """Probabilities `[B, K]` of any values `[B, K]`, as those of the K values of `support`.
 
     Values outside of `[v_min, v_max]` count as the bound. The probability of a value between two of the support goes
-    to both, in proportion to their nearness (Bellemare et al. 2017, algorithm 1; equation 7). Where a value is not
-    finite, which a bound would hide, some probabilities of its row are NaN.
+    to both, in proportion to their nearness (Bellemare et al. 2017, algorithm 1; equation 7). If a value is not finite,
+    which a bound would hide, some probabilities of its row are NaN.
     """
     atoms = probabilities.shape[1]
     probabilities = torch.where(values.isfinite(), probabilities, torch.nan)

@@ -245,7 +245,7 @@ class OwnVector:
         return rows
 
     def _of_all(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        """What a step returned for all environments, as an array `[N]`."""
+        """The values that a step returned for all environments, as an array `[N]`."""
         if values.shape != (self._num_envs,):
             raise UnsupportedEnvironmentError(
                 f"step of {self._source.env_id} returns {name} as an array of shape {values.shape}, and must return"
@@ -341,7 +341,7 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         self.leaves = self._vector.leaves
         self.observation_space, self.action_space = row_space(self.leaves), envs.single_action_space
         self.reward_threshold: float | None = getattr(envs.spec, "reward_threshold", None)
-        """Of the library's own specification, if it has one."""
+        """The threshold of the library's own specification, if it has one."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin a new episode."""

@@ -199,7 +199,7 @@ def show(
 
 
 def _described(source: Source) -> dict[str, Any]:
-    """What a data set holds, in the form of `--json`."""
+    """The content of a data set, in the form of `--json`."""
     columns = {
         path: {"dtype": "text" if spec.dtype.kind in "SU" else spec.dtype.name, "shape": list(spec.shape)}
         for path, spec in source.columns.items()

@@ -21,7 +21,7 @@ class Format(StrEnum):
 
 
 class As(StrEnum):
-    """What the rows of a data set become."""
+    """The form that the rows of a data set take in a table."""
 
     auto = "auto"
     items = "items"

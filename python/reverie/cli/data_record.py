@@ -69,7 +69,7 @@ def record(
     from reverie.runners import record_episodes
 
     if (steps is None) == (episodes is None):
-        refuse("say how much to play: --steps N, or --episodes N")
+        refuse("give the amount to play: --steps N, or --episodes N")
     try:
         options = flags.options_of(format, option)
         policy = load_policy(path, agent=agent)

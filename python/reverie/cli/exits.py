@@ -92,7 +92,7 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
             refused = ParameterError, UnknownEnvironmentError, UnsupportedEnvironmentError
             if error.error in [one.__name__ for one in refused]:
                 refuse(error)
-            # Their texts have all that matters: the environment, its seed and step; the file, and what the system says.
+            # Their texts have all that matters: the environment, its seed and step; the file, and the system's error.
             named = InvalidStepError, MisshapenStepError, EnvironmentCrashedError, OSError
             if not error.traceback or error.error in [one.__name__ for one in named]:
                 print_error(error)

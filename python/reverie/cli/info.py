@@ -70,7 +70,7 @@ def info(
 
 
 def page_lines(now: dict[str, Any]) -> list[str]:
-    """What only a page reports, in lines: clients, the age of the checkpoint, trouble, and the training run."""
+    """The figures that only a page has, in lines: clients, the age of the checkpoint, trouble, the training run."""
     parts = []
     if now["uptime_seconds"] is not None:
         parts.append(f"up {duration(now['uptime_seconds'])}")

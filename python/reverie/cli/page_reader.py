@@ -50,7 +50,7 @@ class PageReader:
         """The document at `/api/PATH`.
 
         Raises:
-            UnauthenticatedError: the server wants another token, or its certificate is not trusted.
+            UnauthenticatedError: the server requires another token, or its certificate is not trusted.
             UnavailableError: it does not respond.
             ProtocolError: it responds, and not as a server of this package.
         """

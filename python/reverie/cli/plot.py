@@ -46,8 +46,8 @@ def plot(
     lies between the lower and the upper quartile. The band ends where the first run of the group ends. A run that ended
     because its target was confirmed (a dot) does not end the band: it still counts, with the mean return
     of the confirmation, and the median is pale from there. If runs of an agent differ in settings, the legend shows the
-    settings that differ. Images among RUNS are ignored, so that runs/* works twice. What has no log that can be read, a
-    run without a greedy evaluation, and a second run of the same agent, settings and seed (the one with fewer steps)
+    settings that differ. Images among RUNS are ignored, so that runs/* works twice. Paths without a readable log,
+    runs without a greedy evaluation, and a second run of the same agent, settings and seed (the one with fewer steps)
     are left out, with a warning each.
 
     Exit codes: 0 drawn; 2 a path does not exist, there is nothing to draw, or the plot cannot be written.

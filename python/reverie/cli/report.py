@@ -45,7 +45,7 @@ STYLES = {
     WeightsNotPublished: "bold red",
     EnvironmentRestarted: "red",
 }
-"""Of events that report a problem, in the console's words; all others are yellow."""
+"""Colours of events that report a problem, in the console's words; all others are yellow."""
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reverie.runners.checkpoints import EarlierRun
 
 OPTIONS = {"agent": "AGENT", "env_id": "--env", "seed": "--seed"}
-"""Options that are no settings of a preset, by their names in Python."""
+"""Options that are not settings of a preset, by their names in Python."""
 
 
 def find_earlier(folder: Path, resume: bool | Literal["must"]) -> EarlierRun:

@@ -48,7 +48,7 @@ def rows(plan: SearchPlan, study: Any) -> list[dict[str, Any]]:
 def importances(study: Any) -> dict[str, float]:
     """The share of each setting in what makes trials good, adding up to 1 (PED-ANOVA, Watanabe et al. 2023).
 
-    Empty where completed trials have fewer than four different values of the objective: they are no evidence.
+    Empty where completed trials have fewer than four different values of the objective: these are too few to judge by.
     """
     from optuna import importance
     from optuna.trial import TrialState

@@ -29,7 +29,7 @@ class SpaceError(Picklable, ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers of a setting, both ends included. With `step` only every so many; `log` draws the logarithm evenly."""
+    """Numbers of a setting, both ends included. `step` is their distance; `log` draws the logarithm evenly."""
 
     low: float
     high: float

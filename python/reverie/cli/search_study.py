@@ -65,14 +65,14 @@ def open_study(plan: SearchPlan, preset: str, sampler: Sampler, pruner: Pruner, 
     else:
         _require_same(plan.folder, earlier, identity)
         _retry_interrupted(study)
-    # The same seed again would draw the trials of the search's first part again.
+    # With the same seed, the search would draw the trials of its first part again.
     study.sampler = _make_sampler(sampler, seed + len(study.get_trials(deepcopy=False)))
     study.pruner = _make_pruner(pruner, plan)
     return study
 
 
 def _identity(plan: SearchPlan, preset: str) -> dict[str, Any]:
-    """What must stay when a search is resumed, so that its trials can be compared."""
+    """The settings that must stay when a search is resumed, so that its trials can be compared."""
     return {
         "agent": plan.request.agent,
         "--env": plan.request.env,

@@ -20,12 +20,12 @@ from reverie.cli.train_request import TrainRequest
 
 POLL_SECONDS = 0.5
 MOST_FAILURES = 5
-"""A search ends after so many trials without a result, one after another: its settings cannot be trained."""
+"""The number of trials without a result, one after another, that ends a search: its settings cannot be trained."""
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search trains."""
+    """The plan of a search: the run of a trial, and the settings to choose."""
 
     request: TrainRequest
     """The run without the searched settings and its seed."""

@@ -19,5 +19,5 @@ def size_in_bytes(text: str | int) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", str(text).upper())
     size = int(float(found[1]) * _UNITS[found[2]]) if found is not None and found[2] in _UNITS else 0
     if size < 1:
-        raise typer.BadParameter(f"{text!r} is no size: give it {HELP}")
+        raise typer.BadParameter(f"{text!r} is not a size: give it {HELP}")
     return size

@@ -33,7 +33,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """As `parse_seeds`, but invalid text ends the command."""
+    """The seeds of `parse_seeds`; invalid text ends the command."""
     try:
         return parse_seeds(text)
     except ValueError as error:
@@ -144,7 +144,7 @@ def find_finished(request: TrainRequest) -> dict[str, Any] | None:
     end = log.finished
     if end is None:
         return None
-    # Of the last weights; a full disk may have left the log without a curve.
+    # The return of the last weights; a full disk may have left the log without a curve.
     screened = run.reached_by(log.returns[-1]) if log.returns else end["confirmed"]
     confirmed = screened and run.reached_by(end["mean_return"])
     if not (end["env_steps"] >= run.max_env_steps or (confirmed and not request.until_max_steps)):

@@ -68,7 +68,7 @@ def load(source: str) -> list[reverie.Table]:
 def _from_python(path: Path, name: str) -> list[reverie.Table]:
     path.stat()
     wanted = [name] if name else ["tables", "make_tables"]
-    # As for `python FILE`: modules next to the file can be imported.
+    # Modules next to the file can be imported, as with `python FILE`.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         names = runpy.run_path(str(path), run_name="__reverie_tables__")

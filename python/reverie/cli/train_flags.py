@@ -16,7 +16,7 @@ from reverie.cli.sizes import HELP, size_in_bytes
 
 
 class Runner(enum.Enum):
-    """Where the roles of a run are executed."""
+    """The place in which the roles of a run are executed."""
 
     local = "local"
     process = "process"

@@ -33,8 +33,8 @@ StepsT = TypeVar("StepsT", SequenceWriter, EpisodeWriter)
 class WriterCalls(TableCalls):
     """The calls of a client that make writers.
 
-    A writer uses one server. Of several, `shard` is the server's index; None takes the next one that can be reached.
-    Actors that each make one writer pass their own index, modulo `num_shards`.
+    A writer uses one server. With several servers, `shard` is the index of the one to use; None takes the next one that
+    can be reached. Actors that each make one writer pass their own index, modulo `num_shards`.
 
     While its server cannot be reached, a writer keeps unacknowledged data and sends it when the server is back.
     Meanwhile `flush` raises DeadlineExceededError, and `append` waits once `max_in_flight_bytes` are unacknowledged. To

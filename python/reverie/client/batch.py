@@ -43,19 +43,19 @@ class BatchCalls(TableCalls):
             table: a table, or a mapping of tables to their shares of every batch: numbers, or
                 `reverie.datasets.Annealed` for shares that change from batch to batch.
             batch_size: draws per batch.
-            prefetch: the largest number of batches to draw ahead. None is 2, or more over a network with a long delay
-                (within the client's `max_in_flight_bytes`), and 0 for a table that deletes sampled items.
+            prefetch: the largest number of batches to draw ahead. None means 2, or more over a network with a long
+                delay (within the client's `max_in_flight_bytes`), and 0 for a table that deletes sampled items.
             columns, ragged, without_replacement: as for `sample_batch`.
-            max_samples: draws in total; None is no limit.
+            max_samples: draws in total; None means no limit.
             timeout: seconds that each batch may take.
             as_: the type of the columns in `Batch.data`: NumPy arrays, PyTorch tensors, JAX arrays, or one TensorDict.
                 `Batch.info` stays NumPy; `Batch.weights` gives the type of the columns.
-            device: the device of tensors and JAX arrays; None is the CPU.
+            device: the device of tensors and JAX arrays; None means the CPU.
             pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
                 CUDA device.
             sent_ahead: the largest number of batches that a thread copies to a CUDA device before the loop asks for
                 them, in parallel to the device's work and in addition to those of `prefetch`; 0 copies each on the
-                loop's own thread. None is 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a
+                loop's own thread. None means 2 for a CUDA device where batches are drawn ahead and pinned, and 0 for a
                 table that deletes sampled items: what was sent does not return to it if the iterator is not closed.
             seed: of annealed shares, whose counts are rounded at random so that their expectation is exact; None takes
                 a random seed.
@@ -104,8 +104,8 @@ class BatchCalls(TableCalls):
         `[B, T]` is true at the steps to learn from. The first `Batch.burn_in` steps of T only warm up a recurrent
         state. `Batch.start` `[B]` is the step of the item at which the window begins.
 
-        Of several servers, items that a window fits into are drawn as from one table of all items; "cross" continues in
-        items of the same writer, which are on the same server.
+        With several servers, items that a window fits into are drawn as from one table of all items; "cross" continues
+        in items of the same writer, which are on the same server.
 
         Args:
             table: a table, or a mapping of tables to their shares of every batch, as for `batches`.

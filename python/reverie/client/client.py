@@ -91,16 +91,16 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
             answers nothing for this long, and one second more. Inserts do not raise it: they are kept, and sent when
             the server is back; a call that waits for one waits up to `timeout=`.
         grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
-            reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. A
-            server with a journal may take 0.1 s more, and has them. The draws of an answer that is later go back to
-            their table.
+            reports what was done and why not more. If the measured round trip is longer, it is used instead, up to 5 s.
+            A server with a journal may take 0.1 s more. The draws of an answer that arrives later go back to their
+            table.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
-            measured), and no more than this. Of several servers, each has this bound.
+            measured), and no more than this. With several servers, each has this bound.
         max_kept_bytes: over a network, bytes of confirmed inserts that are kept until a server with a journal whose
             `sync` is not "always" has them on the disk. A server that starts after a loss of power without them gets
-            them again, once. Beyond the bound, the oldest are not kept; `info().kept_bytes` shows how many are. Of
+            them again, once. Beyond the bound, the oldest are not kept; `info().kept_bytes` shows how many are. With
             several servers, each has this bound.
         tracing: makes an OpenTelemetry span of each call, under the caller's current span, and passes its ids on to the
             server. An item of a writer belongs to the span that is current when it is made; waits of writers and

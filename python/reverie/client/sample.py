@@ -51,10 +51,10 @@ class SampleCalls(TableCalls):
 
         Raises:
             DeadlineExceededError, UnknownTableError, ClosedError.
-            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length. Of a table
-                that deletes sampled items the item is in `.drawn`, as a batch; so it is with a MemoryError.
-            RaggedError: with `emit_timesteps=False`, the cells of a sequence differ in size and are no array; `.drawn`
-                has the item as a padded batch with masks by path. With timesteps each step has its own cell.
+            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length. If the table
+                deletes sampled items, the item is in `.drawn`, as a batch; the same holds for a MemoryError.
+            RaggedError: with `emit_timesteps=False`, the cells of a sequence differ in size and cannot be one array;
+                `.drawn` has the item as a padded batch with masks by path. With timesteps each step has its own cell.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
         unpack = unpack_as_table_signature
@@ -118,7 +118,7 @@ def samples_of(
         batch: the draws.
         step: True where each item is a single step that was inserted without a time axis.
         timesteps, unpack: as `emit_timesteps` and `unpack_as_table_signature`.
-        form: the structure to unpack to; None is the stored one.
+        form: the structure to unpack to; None means the stored one.
     """
     columns, structure = _native.flatten(batch.data)
     sizes = _sizes_of(batch, columns, structure.paths)
@@ -202,7 +202,7 @@ def _cells(column: Any, sizes: Any, row: int) -> Any:
 
 
 def _check_sizes(batch: Batch, row: int, cells: list[Any], paths: list[str]) -> None:
-    """Refuses an item with cells that are no array."""
+    """Refuses an item with cells that cannot be one array."""
     for path, cell in zip(paths, cells, strict=True):
         if isinstance(cell, list):
             sizes = ", ".join(map(str, sorted({len(one) for one in cell})))

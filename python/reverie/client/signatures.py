@@ -1,4 +1,4 @@
-"""What the signatures of tables say of the columns of steps and items."""
+"""The columns of steps and items that the signatures of tables describe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def variable_cells(tables: Sequence[Table]) -> list[tuple[str, int]]:
     """The columns whose cells may differ in the size of their first axis: paths, and the number of a cell's axes.
 
     A signature describes an item: its first axis is that of a cell, or time, and then a cell's axes come after it. The
-    number of axes of a step tells which. A column to which another table gives a size has that size.
+    number of axes of a step decides which. A column to which another table gives a size has that size.
     """
     found, fixed = [], set()
     for table in tables:
@@ -43,7 +43,7 @@ def variable_fields(tables: Sequence[Table], configs: Sequence[object]) -> list[
             leaves, structure = _native.flatten(table.signature)
             shapes.update(((table.name, path), spec.shape) for path, spec in zip(structure.paths, leaves, strict=True))
     found = []
-    # The writer refuses what is no config.
+    # The writer refuses a value that is not a config.
     for config in (given for given in configs if isinstance(given, Config)):
         for path, node in zip(config.structure.paths, config.flat, strict=True):
             shape = shapes.get((config.table, path), ())

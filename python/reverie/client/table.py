@@ -84,12 +84,12 @@ class TableCalls(_native.Client):
     ) -> UpdateResult:
         """Deletes items, by their keys, by conditions, or both.
 
-        Of several servers, each checks the conditions for its items. Items of a server that cannot be reached stay, and
-        their keys are stale.
+        With several servers, each checks the conditions for its items. Items of a server that cannot be reached stay,
+        and their keys are stale.
 
         Args:
             table: the table.
-            keys: array-like of ints; None is every item for which `where` holds.
+            keys: array-like of ints; None means every item for which `where` holds.
             where: conditions as for `query`. A large table is searched a thousand items at a time, while other calls
                 run; an item is deleted where the conditions hold when it is reached.
             timeout: seconds to wait for the server's response; an in-process call does not wait.

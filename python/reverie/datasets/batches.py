@@ -270,7 +270,12 @@ def _parts(
 
 
 def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
-    """The draws of each table in a batch: its share, rounded so that the sum is `batch_size` (largest remainder)."""
+    """The draws of each table in a batch: its share, rounded so that the sum is `batch_size` (largest remainder).
+
+    Raises:
+        TypeError: for `tables` that are neither a name nor a mapping, or a share that is not a number.
+        ValueError: for a share that is not above 0, no tables, or a table without a draw in a batch.
+    """
     if isinstance(tables, str):
         return {tables: batch_size}
     if not isinstance(tables, Mapping):

@@ -47,7 +47,11 @@ class Dataset(Iterable[Any]):
 
     @property
     def element_spec(self) -> Any:
-        """The nest of specs of the elements. Of a mapped dataset it is taken from the first element, which is made."""
+        """The nest of specs of the elements. For a mapped dataset, the first element is made and read.
+
+        Raises:
+            ValueError: for a mapped dataset without elements.
+        """
         if self._element_spec is None:
             for element in self:
                 self._element_spec = _spec_of(element)
@@ -57,7 +61,7 @@ class Dataset(Iterable[Any]):
         return self._element_spec
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """The same as `iter(dataset)`: elements are NumPy arrays here."""
+        """An iterator over the elements, as NumPy arrays; that of `iter(dataset)`."""
         return iter(self)
 
     def batch(
@@ -194,13 +198,13 @@ class Dataset(Iterable[Any]):
         return self
 
     def torch(self) -> Any:
-        """The same elements as a `torch.utils.data.IterableDataset`, arrays as tensors."""
+        """The elements as a `torch.utils.data.IterableDataset`, arrays as tensors."""
         from reverie.adapters.torch import iterable_dataset
 
         return iterable_dataset(self)
 
     def as_tf(self) -> Any:
-        """The same elements as a `tf.data.Dataset`, arrays as tensors, for pipelines that need one (`interleave`).
+        """The elements as a `tf.data.Dataset`, arrays as tensors, for pipelines that need one (`interleave`).
 
         It runs Python for every element (`tf.data.Dataset.from_generator`): `.batch(n)` before `.as_tf()` is faster
         than after it. Each of its iterators draws again.

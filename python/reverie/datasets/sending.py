@@ -24,7 +24,7 @@ POLL_SECONDS = 0.1
 
 @dataclass
 class _Outcome:
-    """What the thread found: a batch that it began to send, an error, or neither at the end."""
+    """The outcome of a turn of the thread: a batch that it began to send, an error, or neither at the end."""
 
     batch: Batch | None = None
     arrive: Callable[[], Batch] | None = None
@@ -103,12 +103,12 @@ def _stop(shared: _Shared, process: OwnerProcess) -> None:
 
 
 class _Shared:
-    """What the thread and its reader share."""
+    """The state that the thread and its reader share."""
 
     def __init__(self, draw: Callable[[float], Batch | None], send: Send, ahead: int) -> None:
         self.draw, self._send, self._ahead = draw, send, ahead
         self.ready: deque[_Outcome] = deque()
-        """What was found and not read; the last one may be an error, or the end. Guarded by `_changed`."""
+        """Outcomes that were not read; the last one may be an error, or the end. Guarded by `_changed`."""
         self.failed: list[Batch] = []
         """Batches that could not be sent; the reader's."""
         self._why = ""

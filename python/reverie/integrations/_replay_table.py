@@ -18,11 +18,11 @@ from reverie.writers import TrajectoryWriter
 
 __all__ = ["LocalTable", "Ragged", "RemoteTable"]
 
-#: What becomes of columns whose items differ in length, see `reverie.Client.sample_batch`.
+#: The form of columns whose items differ in length, see `reverie.Client.sample_batch`.
 Ragged = Literal["pad", "values"] | None
-#: What most buffers lack while their table is empty.
+#: The reason why most buffers cannot sample while their table is empty.
 _EMPTY = "no complete transition yet; begin to sample later (a transition of n steps is complete n steps later)"
-#: What a pickled checkpoint leaves out: the file that keeps other servers out of the folder.
+#: The file that a pickled checkpoint leaves out: it keeps other servers out of the folder.
 _LOCK = "lock"
 
 
@@ -39,7 +39,7 @@ class LocalTable:
         self, options: dict[str, Any], empty: str = _EMPTY, checkpoint: dict[str, bytes] | None = None
     ) -> None:
         self._options, self._empty = options, empty
-        # Of the server's checkpoints; it is removed with this object.
+        # The folder of the server's checkpoints; it is removed with this object.
         self._folder = tempfile.TemporaryDirectory(prefix="reverie-replay-")
         for name, content in (checkpoint or {}).items():
             (Path(self._folder.name) / name).write_bytes(content)

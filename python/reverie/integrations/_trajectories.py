@@ -23,7 +23,7 @@ class FrameStack:
     """How an observation is made of frames: `length` of them, one after another along an axis.
 
     Args:
-        length: the number of frames; 1 is an observation that is no stack.
+        length: the number of frames; 1 means an observation without a stack.
         axis: the axis of the observation along which frames follow each other.
         shape: the observation's shape; None where it is not known yet, see `of`.
 
@@ -50,7 +50,7 @@ class FrameStack:
         """The stack for observations as this one.
 
         Raises:
-            ValueError: also for a dict of arrays, which is no stack.
+            ValueError: also for a dict of arrays, which cannot be a stack.
         """
         if self.length > 1 and isinstance(observation, dict):
             raise ValueError("frame_stack is for observations that are one array, not for a dict of arrays")
@@ -84,7 +84,7 @@ class Trajectory:
     def __init__(
         self, table: LocalTable | RemoteTable, n_steps: int, stack: FrameStack, priority: float | Literal["max"]
     ) -> None:
-        # Where no two observations share a frame, a window has (n_steps + 1) stacks.
+        # If no two observations share a frame, a window has (n_steps + 1) stacks.
         self._writer = table.writer((n_steps + 1) * stack.length)
         self._table, self._n_steps, self._stack, self._priority = table.name, n_steps, stack, priority
         self._newest: Observation = None
@@ -159,7 +159,7 @@ class Trajectory:
             for frame in frames:
                 self._writer.append({"observation": frame, **rest})
         finally:
-            self._count = self._writer.episode_steps  # Where too much was in flight, a step raises and is there.
+            self._count = self._writer.episode_steps  # If too much was in flight, a step raises and is there.
 
     def _send(self) -> None:
         """Makes an item of the oldest step that has none."""

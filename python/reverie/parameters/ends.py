@@ -131,8 +131,8 @@ class Publisher:
             SignatureError: names, dtypes or shapes differ from those of the publication before.
             ValueError: no arrays, or a number that is not greater than the last.
             TypeError: a value is not an array of numbers.
-            OSError: the file system refused the file of a `FileChannel`, or Ray's object store is full. What was
-                published before stays.
+            OSError: the file system refused the file of a `FileChannel`, or Ray's object store is full. Earlier
+                publications stay.
             DeadlineExceededError, UnavailableError: as for `Client.insert`.
         """
         named = arrays_of(arrays)

@@ -149,7 +149,7 @@ class _FileCarrier(Carrier):
 
 def _size(dim: Any) -> int:
     if not isinstance(dim, int) or dim < 0:
-        raise ValueError(f"{dim!r} is no size of a dimension")
+        raise ValueError(f"{dim!r} is not the size of a dimension")
     return dim
 
 

@@ -83,7 +83,7 @@ class _TableCarrier(Carrier):
         # `insert_batch` would refuse another network than the first; subscribers report the difference.
         self._client.insert(arrays, {self._table: _priority(version)}, timeout=_rest(end))
         found = self._client.query(self._table, timeout=_rest(end))
-        # Where another publisher is newer, the table has evicted this item at once. It may also have been deleted.
+        # If another publisher is newer, the table has evicted this item at once. It may also have been deleted.
         if len(found) and _version(found) != version:
             require_newer(version, _version(found), self.where)
 

@@ -200,7 +200,7 @@ class TrajectoryDataset(_TableDataset):
         shapes: the same nest with shapes (tuples; None accepts any size), which include the time axis.
         max_in_flight_samples_per_worker: draws that are requested ahead of the reader.
         num_workers_per_iterator: multiplies that number; -1 is one.
-        max_samples_per_stream: the largest number of draws in one request; -1 is no limit.
+        max_samples_per_stream: the largest number of draws in one request; -1 means no limit.
         rate_limiter_timeout_ms: the iterator ends when the rate limiter makes a draw wait for longer; -1: never.
         max_samples: the iterator ends after this number of samples; -1: never.
 

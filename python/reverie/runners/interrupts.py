@@ -26,7 +26,7 @@ _LOG = logging.getLogger("reverie")
 
 
 class Interruptible:
-    """What a run and its `ending_at_interrupts` exchange."""
+    """The state that a run and its `ending_at_interrupts` share."""
 
     def __init__(self, should_stop: Callable[[], bool], *, saves: bool) -> None:
         self._should_stop, self._saves = should_stop, saves

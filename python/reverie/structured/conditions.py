@@ -45,8 +45,8 @@ class Condition(Data):
     def data(step_structure: Any) -> Any:
         """A nest of this structure; compare its leaves: `Condition.data(step)["is_first"] == 1`.
 
-        A leaf stands for the field's value in the latest step, which must be one integer or bool. Where the value is
-        None, no condition on it holds. At `end_episode` the latest step is the last one.
+        A leaf stands for the field's value in the latest step, which must be one integer or bool. If the value is None,
+        no condition on it holds. At `end_episode` the latest step is the last one.
         """
         leaves, structure = _native.flatten(step_structure)
         paths = tuple(structure.paths)

@@ -41,7 +41,7 @@ class Priority(Data):
 
 
 def constant_priority_fn(value: float) -> Priority:
-    """The same priority for every item of a config."""
+    """A priority source that gives every item of a config the same priority."""
     return Priority(_checks.number("value", value), None, None)
 
 
@@ -108,7 +108,7 @@ def create_config(
         pattern: a nest of slices of a reference step.
         table: the name of the table that the items go into.
         conditions: an item is made where all of them hold.
-        priority: from `constant_priority_fn` or `td_error`; None is a priority of 1.
+        priority: from `constant_priority_fn` or `td_error`; None means a priority of 1.
 
     Raises:
         TypeError: for a leaf that is not a slice of a reference step, a condition without a comparison, or a priority
@@ -149,8 +149,8 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
     """The signature of the items that configs make, for `Table(signature=...)`.
 
     Args:
-        configs: all configs of one table, with patterns of one structure. Where columns differ in length, the size of
-            that axis is None.
+        configs: all configs of one table, with patterns of one structure. If columns differ in length, the size of that
+            axis is None.
         step_spec: a nest of specs with the structure of the step; it may leave out fields that no config refers to.
 
     Returns:

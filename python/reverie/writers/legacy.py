@@ -29,8 +29,8 @@ class Writer(WriterContext):
         max_sequence_length: the largest number of steps in an item.
         delta_encoded: True compresses the steps with Zstandard whatever the tables ask for, as differences to the step
             before where that is smaller. False stores them by `compression`.
-        chunk_length: the number of steps that are stored together; None is at most 10.
-        max_in_flight_items: `create_item` waits while this number of items are not in their tables yet; None is a
+        chunk_length: the number of steps that are stored together; None means at most 10.
+        max_in_flight_items: `create_item` waits while this number of items are not in their tables yet; None means a
             million.
         compression: how steps are stored without `delta_encoded`.
         timeout: seconds that `create_item` and `flush` may wait; None takes the client's default.

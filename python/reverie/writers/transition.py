@@ -27,16 +27,16 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
     Args:
         n_step: the number of steps from an item's observation to its next observation.
         discount: per step, within [0, 1].
-        num_envs: the number of environments that step together; None is one environment, whose arrays have no such
+        num_envs: the number of environments that step together; None means one environment, whose arrays have no such
             axis.
         frame_stack: observations of items are stacks of this number of frames, where each append has only the newest
             frame. The first frame of an episode is repeated before it.
         stack_axis: the position of the stack's axis among a frame's axes: 0 gives `[B, 4, 84, 84]`.
         autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): it is the
-            `obs` of the next append, which is no transition. "same_step" and "disabled": it is `final_obs`.
+            `obs` of the next append, which does not make a transition. "same_step" and "disabled": it is `final_obs`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
-        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None is no limit. `append` has the
-            unit of both.
+        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None means no limit. `append` has
+            the unit of both.
         priority: the priority of items whose TD error is not known; "max" is the largest priority in the table.
         max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
             the client's limit.

@@ -70,7 +70,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             ValueError: for masks of another shape or dtype, an episode that ends where there is no step, and an episode
                 that already has `max_length` steps; nothing was written.
             SignatureError: for a leaf without an axis of `num_envs`, or another dtype or shape than the column had
-                before; nothing was written. Where only some environments had the column, a note names those whose step
+                before; nothing was written. If only some environments had the column, a note names those whose step
                 was refused.
             DeadlineExceededError: too many bytes of an environment were in flight for the writer's timeout; the steps
                 of all environments were written.

@@ -135,7 +135,7 @@ def test_minus_one_millisecond_waits_as_none_does(client):
     writer.append(1)
     for _ in range(2):
         writer.create_item("q", 1.0, writer.history[:])
-    # The default of the writer holds, as with None: nothing but the number itself is special.
+    # The default of the writer holds, as with None: only the number itself is special.
     with pytest.raises(reverie.DeadlineExceededError):
         writer.flush(0, -1)
     with pytest.raises(reverie.DeadlineExceededError):

@@ -17,7 +17,7 @@ STEPS = 600  # of WIDTH bytes each: six times the memory
 
 
 def rows(first, count):
-    """Rows that tell themselves apart and do not compress."""
+    """Rows that differ from each other and do not compress."""
     numbers = np.arange(first, first + count, dtype=np.uint32)[:, None] * np.uint32(2_654_435_761)
     words = (numbers ^ NOISE) * np.uint32(2_246_822_519)
     return (words ^ (words >> 15)).view(np.uint8)

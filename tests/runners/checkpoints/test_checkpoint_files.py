@@ -88,7 +88,7 @@ def test_a_folder_without_a_checkpoint_is_reported_with_what_it_is(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text/notes.txt").write_text("lr")
     for name in ("empty", "text"):
-        assert reason(tmp_path / name) == "this folder is no run: it has neither log.jsonl nor checkpoints/"
+        assert reason(tmp_path / name) == "this folder is not a run: it has neither log.jsonl nor checkpoints/"
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/log.jsonl").write_text("{}")
     (tmp_path / "early/checkpoints").mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_folder_without_a_checkpoint_is_reported_with_what_it_is(tmp_path):
         assert reason(tmp_path / name) == "the run in this folder has not written one yet"
     for seed in range(2):
         checkpoints.save(tmp_path / f"sweep/seed-{seed}/checkpoints", 5, {"step": 5}, "")
-    assert reason(tmp_path / "sweep") == "this folder is no run, and has those of seed-0, seed-1"
+    assert reason(tmp_path / "sweep") == "this folder is not a run, and has those of seed-0, seed-1"
 
 
 def test_a_half_written_checkpoint_is_never_found_and_is_removed_by_the_next(tmp_path):

@@ -37,7 +37,7 @@ def files(folder):
 
 
 def same(one, other):
-    """Whether two results differ in nothing but the seconds of their ends, which come after the last checkpoint."""
+    """Whether two results differ only in the seconds of their ends, which come after the last checkpoint."""
     assert (one.weights.flat == other.weights.flat).all()
     assert one.weights.version == other.weights.version
     names = ("env_steps", "confirmed", "evaluation", "curve", "replay", "learner")

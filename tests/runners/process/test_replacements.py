@@ -14,7 +14,7 @@ from reverie.runners.links.messages import RoleName
 
 
 class Held:
-    """A process that ends when the test says so, although it was killed."""
+    """A process that ends when the test lets it, although it was killed."""
 
     def __init__(self, stage, name):
         self._child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

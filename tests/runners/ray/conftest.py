@@ -5,9 +5,9 @@ import pytest
 
 @pytest.fixture
 def places(monkeypatch):
-    """Where each role is that is there: its process and its node.
+    """The process and the node of each role that is ready.
 
-    Also one that follows a shard begins again, which is no event: until it is ready again it is nowhere.
+    A role that follows a shard starts again without an event: until it is ready again it has no place.
     """
     messages = pytest.importorskip("reverie.runners.links.messages")
     on_ray = pytest.importorskip("reverie.runners.ray.cluster")

@@ -29,7 +29,7 @@ RUN = RunSettings(target_return=None, max_env_steps=10**9, evaluate_every=500)
 
 @pytest.fixture
 def child():
-    """A process that ends when the test says so."""
+    """A process that ends when the test lets it."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield child
     child.kill()

@@ -27,7 +27,7 @@ from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, sc
 
 
 class Echo(gymnasium.Env):
-    """An episode lasts as many steps as its seed says; the reward is the action."""
+    """The seed of an episode is its number of steps; the reward is the action."""
 
     observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(100)

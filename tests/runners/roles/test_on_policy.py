@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie import Server  # noqa: E402
+from reverie.agents import core  # noqa: E402
 from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
@@ -57,14 +58,15 @@ def turns(stage, count):
     return stage.client.info().tables["unrolls"].num_inserts
 
 
-def test_after_its_unroll_it_awaits_weights_although_the_queue_has_room(stage):
+def test_after_its_unroll_it_awaits_weights_although_the_queue_has_room(stage, monkeypatch):
+    monkeypatch.setattr(core, "time", types.SimpleNamespace(perf_counter=lambda: sum(stage.paused)))
     assert turns(stage, 30) == 2, "one unroll of each of its environments, of four in a batch"
     report = stage.actor.report()
     assert report.awaits_weights
     assert report.waits == "no weights newer than version 0, of its last unroll, were published"
     assert len(stage.paused) == 30 - 8
     assert max(stage.paused) == role.WEIGHTS_SECONDS
-    assert report.seconds["wait for weights"] >= 0
+    assert report.seconds["wait for weights"] == pytest.approx(sum(stage.paused)), "by a clock of these pauses"
 
 
 def test_newer_weights_let_it_make_the_next(stage):

@@ -92,7 +92,7 @@ class Scripted:
 
 
 def made(agent, storage=ReplayStorage(), **changes):  # noqa: B008 - it is frozen
-    """A crew and its stage, whose roles say nothing yet; and a function that lets one speak."""
+    """A crew and its stage, whose roles have sent no report; and a function that lets one report."""
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **changes)
     stage, restarted = Scripted(), []
     crew = RoleGroup(

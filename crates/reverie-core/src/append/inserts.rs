@@ -233,7 +233,7 @@ impl<'a> SplitInsert<'a> {
     }
 }
 
-/// Items in parts of at most so many, in order.
+/// Items in parts of at most `max_items`, in order.
 pub struct Parts {
     rest: Inserts,
     max_items: usize,

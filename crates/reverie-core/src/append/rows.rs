@@ -190,7 +190,7 @@ impl RowForm {
         Ok(Self { schema: Arc::clone(schema), pattern, layout, capacity, itemsizes, widths })
     }
 
-    /// The layout of chunks of so many rows, at most `capacity`.
+    /// The layout of chunks of `rows` rows, at most `capacity`.
     fn layout_of(&self, rows: usize) -> Arc<Layout> {
         let rows = rows.clamp(1, self.capacity);
         if rows == self.layout.capacity() {

@@ -26,7 +26,7 @@ pub fn join(parts: &[&[OutputArray]], ragged: Ragged) -> Result<Vec<OutputArray>
             whole.shape[0] += part.shape[0];
             for axis in 1..part.shape.len() {
                 let (here, there) = (whole.shape[axis], part.shape[axis]);
-                // Of cells that differ in size the lengths have an axis of steps, of which an item may have fewer.
+                // The lengths of cells that differ in size have an axis of steps, of which an item may have fewer.
                 let may_differ =
                     matches!(ragged, Ragged::Pad | Ragged::PadCells) || matches!(whole.role, Role::Lengths(_));
                 if here != there && !may_differ {

@@ -20,7 +20,7 @@ const EACH: u64 = 256 << 10;
 /// From this many bytes on several threads read the disk: it takes many reads at a time.
 const FROM_DISK: u64 = 512 << 10;
 
-/// The threads for a gather that unpacks or reads so many bytes, some of them on the disk; `None` if the caller is enough.
+/// The threads for a gather that unpacks or reads `bytes`, some of them on the disk; `None` if the caller is enough.
 pub(super) fn readers(bytes: u64, on_disk: bool) -> Option<Readers> {
     let threads = match on_disk {
         true => {

@@ -26,7 +26,8 @@ pub struct Unpacking {
 const FEW_CHUNKS: usize = 64;
 
 impl Plan {
-    /// What [`Plan::gather_draws`] unpacks, the columns read of each packed chunk once, and reads from the disk.
+    /// The bytes that [`Plan::gather_draws`] unpacks, the columns read of each packed chunk once, and reads from the
+    /// disk.
     ///
     /// The errors are those of the gather.
     pub fn unpacking(&self, draws: &Draws) -> Result<Unpacking> {

@@ -24,7 +24,7 @@ pub(crate) struct ChunkLog {
     epoch: u32,
     /// By address. The weak references prevent the reuse of the addresses.
     chunks: HashMap<usize, LoggedChunk, BuildHasherDefault<AddressHasher>>,
-    /// Above so many chunks, those that are gone are forgotten.
+    /// The number of chunks above which those that are gone are forgotten.
     most: usize,
     waiting: Records,
     /// The addresses of chunks with a place among the waiting records.
@@ -129,7 +129,7 @@ impl ChunkLog {
         is_whole.then_some((known, known.first))
     }
 
-    /// The bytes of the chunk at this address, if all its cells, of which there are so many, are in one record that stays.
+    /// The bytes of the chunk at this address, if all its `published` cells are in one record that stays.
     pub(crate) fn find_saved(&self, address: usize, published: u64) -> Option<SavedChunk> {
         let (known, place) = self.find_at(address, published)?;
         // A journal takes nothing back.
@@ -304,7 +304,7 @@ impl ChunkLog {
         self.segments.unsynced()
     }
 
-    /// The next record begins a new segment; returns its number. What was written is on the disk.
+    /// The next record begins a new segment; returns its number. Earlier records are on the disk.
     pub(crate) fn rotate(&mut self) -> Result<u64> {
         self.write()?;
         let next = self.segments.rotate()?;

@@ -1,4 +1,4 @@
-//! What one server knows of its folder of checkpoints, and the lock that keeps other servers out of it.
+//! The state of a server's folder of checkpoints, and the lock that keeps other servers out of it.
 
 use super::names;
 use super::retain::{Found, scan};
@@ -129,7 +129,7 @@ fn newest(found: &Found) -> Option<u64> {
     found.manifests.last().copied()
 }
 
-/// What a server does that takes a checkpoint.
+/// The action of a server that takes a checkpoint, in errors.
 const SAVE: &str = "save to";
 
 fn refusal(root: &Path, action: &'static str, reason: &str) -> Error {

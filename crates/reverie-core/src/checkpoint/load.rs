@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-/// A checkpoint in memory, complete, and checked but for chunks that were left on the disk.
+/// A checkpoint in memory, complete, and checked except for chunks that were left on the disk.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// Its summary.
@@ -73,7 +73,7 @@ pub(crate) fn load_manifest(
     let later: Vec<(usize, RecordPlace)> =
         manifest.parts.iter().flat_map(|(number, of)| of.iter().map(|place| (*number as usize, *place))).collect();
     let places: Vec<RecordPlace> = later.iter().map(|(_, place)| *place).collect();
-    // Of one chunk, a later part has a later place.
+    // A later part of a chunk has a later place.
     each_chunk(disk, &root, &places, |at, place, segment| {
         let bytes = segment.read(place)?;
         parts.get_mut(&later[at].0).expect("the first part was read").push(bytes.to_vec());

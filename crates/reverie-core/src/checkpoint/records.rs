@@ -1,9 +1,10 @@
-//! Records: values of named fields as MessagePack, and the checks of what they say.
+//! Records: values of named fields as MessagePack, and the checks of the values.
 //!
-//! The types themselves say how they are written (`serde`). A field that is added later is read from older files where
-//! it has a default, and left out of new files where it has that value:
-//! `#[serde(default, skip_serializing_if = ...)]`. What a table has by the thousand is packed by hand, in `rows.rs`,
-//! `sent.rs` and `manifest.rs`: the names of the fields would be most of the file, and the numbers are copied faster.
+//! The types themselves define how they are written (`serde`). A field that is added later is read from older files
+//! where it has a default, and left out of new files where it has that value:
+//! `#[serde(default, skip_serializing_if = ...)]`. Records that a table has by the thousand are packed by hand, in
+//! `rows.rs`, `sent.rs` and `manifest.rs`: the names of the fields would be most of the file, and the numbers are
+//! copied faster.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use crate::item::{Cells, Pattern, PatternColumn};

@@ -67,7 +67,7 @@ pub(crate) enum RecordKind {
     Start = 4,
 }
 
-/// What the first record of a segment says about the segments before it.
+/// The state of the earlier segments, in the first record of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum First {
     /// They were on the disk.

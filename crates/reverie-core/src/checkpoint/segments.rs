@@ -105,7 +105,7 @@ impl Segments {
         self.full.clear();
     }
 
-    /// Forgets the open segment unless `keeps` says otherwise of its number.
+    /// Forgets the open segment unless `keeps` returns true for its number.
     pub(crate) fn keep_if(&mut self, keeps: impl FnOnce(u64) -> bool) {
         self.open.take_if(|segment| !keeps(segment.number));
     }
@@ -120,7 +120,7 @@ impl Segments {
         self.open.as_ref().map(|segment| (segment.number, segment.end))
     }
 
-    /// True if the open segment would be full with so many bytes more.
+    /// True if the open segment would be full with `more` bytes.
     pub(crate) fn is_full_with(&self, more: u64) -> bool {
         self.open().map_or(0, |(_, end)| end) + more >= self.segment_bytes
     }
@@ -225,7 +225,7 @@ impl Segments {
         self.synced(unsynced.end, outcome)
     }
 
-    /// The next record begins a new segment; returns its number. What was written is on the disk.
+    /// The next record begins a new segment; returns its number. Earlier records are on the disk.
     pub(crate) fn rotate(&mut self) -> Result<u64> {
         self.sync()?;
         self.open = None;

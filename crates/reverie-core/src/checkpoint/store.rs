@@ -110,9 +110,9 @@ impl Store {
 
     /// Creates the folder, locks it until [`Store::release`], and looks again for the newest checkpoint.
     ///
-    /// What is read after that changes no more, unlike what was read before. Does nothing if the folder is locked already.
-    /// Waits a while for commands that read the folder, as a checkpoint does. `Storage` if another server has it, or they
-    /// have not ended by then.
+    /// Files that are read after that do not change any more, unlike those that were read before. Does nothing if the
+    /// folder is locked already. Waits a while for commands that read the folder, as a checkpoint does. `Storage` if
+    /// another server has it, or they have not ended by then.
     pub fn hold(&self) -> Result<()> {
         self.held().begin(&*self.disk, &self.root)
     }
@@ -242,7 +242,7 @@ impl Store {
     /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
     ///
     /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports files
-    /// that cannot be read or removed, see [`Saved::left_behind`]: they are no error here.
+    /// that cannot be read or removed, see [`Saved::left_behind`]: they are not an error here.
     pub(crate) fn make_room(&self, unneeded: impl FnOnce(&dyn Disk, &Path, &Found) -> Result<Vec<u64>>) -> Result<()> {
         let mut hold = self.held();
         let found = hold.save(&*self.disk, &self.root)?;

@@ -1,4 +1,4 @@
-//! The version of a file: its first bytes, which are the same in all versions, say its kind and its version.
+//! The version of a file: its first bytes, which are the same in all versions, are its kind and its version.
 
 use crate::disk::damaged;
 use crate::error::{Error, Result};

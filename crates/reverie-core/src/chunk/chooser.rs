@@ -17,7 +17,7 @@ const CANDIDATES: [Coding; 2 * PER_METHOD] = [
     Coding { method: Method::Zstd, delta: true, blocks: true },
 ];
 const PER_METHOD: usize = 4;
-/// The same coding in blocks comes so many later.
+/// The distance from a coding to the same one in blocks.
 const IN_BLOCKS: usize = 2;
 
 /// Chunks that are measured before a column's coding is settled.

@@ -119,7 +119,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// The section as it is written, without its position: those before it say that.
+    /// The section as it is written, without its position, which follows from those before it.
     fn entry(&self) -> [u8; ENTRY] {
         let mut entry = [0; ENTRY];
         entry[..4].copy_from_slice(&self.cells.to_le_bytes());
@@ -153,7 +153,7 @@ impl Packed {
         Self { bytes: bytes.into(), sections: sections.into() }
     }
 
-    /// Appends a packed form of so many columns to `out`, whose bytes `body` appends column by column.
+    /// Appends a packed form of `columns` columns to `out`; `body` appends their bytes, column by column.
     pub(super) fn put(out: &mut Vec<u8>, columns: usize, mut body: impl FnMut(usize, &mut Vec<u8>) -> Section) {
         out.push(VERSION);
         out.extend((columns as u32).to_le_bytes());

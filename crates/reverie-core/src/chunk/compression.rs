@@ -27,13 +27,13 @@ pub enum Compression {
 /// that the ratios stand for see `docs/decisions/0144-packed-data.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Trade {
-    /// LZ4 is taken where it makes the column so many times smaller.
+    /// LZ4 is taken if it makes the column smaller by this factor.
     pub(super) lz4_from: f64,
-    /// Zstandard is taken where it makes the column so many times smaller ...
+    /// Zstandard is taken if it makes the column smaller by this factor ...
     pub(super) zstd_from: f64,
-    /// ... and so many times smaller than LZ4 does, if that is taken, too.
+    /// ... and smaller than LZ4 does by this factor, if LZ4 is taken, too.
     pub(super) zstd_over_lz4: f64,
-    /// A chunk is packed as a whole, not in blocks, where that is so many times smaller.
+    /// A chunk is packed as a whole, not in blocks, if that is smaller by this factor.
     pub(super) whole_from: f64,
     pub(super) zstd_level: i32,
 }
@@ -63,7 +63,7 @@ impl Compression {
         matches!(self, Self::Auto | Self::AutoSpeed | Self::AutoSize)
     }
 
-    /// The compression of chunks whose steps have so many bytes.
+    /// The compression of chunks whose steps have this number of bytes.
     ///
     /// `Auto` and `AutoSpeed` leave chunks of small steps raw: a draw of one of them would unpack a whole chunk.
     pub fn for_steps_of(self, bytes: usize) -> Self {

@@ -177,7 +177,7 @@ impl Decoder {
 
 /// A decoder that is used again: its memory was written before, and no thread waits for pages of it.
 ///
-/// Those that are not in use are kept, so many and of so many bytes that all together stay under 20 MiB.
+/// Those that are not in use are kept; their number and their bytes are bounded, and all together stay under 20 MiB.
 pub(crate) struct SpareDecoder(Option<Decoder>);
 
 static SPARE: Mutex<Vec<Decoder>> = Mutex::new(Vec::new());

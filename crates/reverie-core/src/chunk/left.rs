@@ -23,7 +23,7 @@ pub(crate) struct RecordOnDisk {
 }
 
 impl Restorer {
-    /// True if a chunk of so many bytes stays on the disk: there is a disk tier, and the chunk is not small.
+    /// True if a chunk of `length` bytes stays on the disk: there is a disk tier, and the chunk is not small.
     pub(crate) fn leaves(&self, length: u64) -> bool {
         length > SMALL && self.meter.tier().is_some()
     }

@@ -234,7 +234,7 @@ impl Batches for Prefetcher {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
         match Prefetcher::next(self, timeout)? {
             None => Some(Ok(None)),
-            // The table was closed meanwhile: the next error says so.
+            // The table was closed meanwhile: the next error reports it.
             Some(Ok(batch)) if batch.draws.lease.tenure() != Tenure::Held => None,
             Some(batch) => Some(batch.map(|batch| Some(Drawn::Gathered(batch)))),
         }
@@ -247,7 +247,7 @@ impl Batches for Prefetcher {
         let (ready, unfinished) = Prefetcher::close(self);
         let unfinished = (!unfinished.is_empty()).then_some(Drawn::Items(unfinished));
         let left = ready.into_iter().map(Drawn::Gathered).chain(unfinished);
-        // What is dropped goes back to its table.
+        // Dropped draws go back to their tables.
         left.filter(|drawn| drawn.tenure() == Tenure::Held).collect()
     }
 }

@@ -39,16 +39,17 @@ pub trait Replay: Sink {
 
     /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
     ///
-    /// What is gathered elsewhere is read as [`ONE_BY_ONE`](crate::batch::ONE_BY_ONE).
+    /// A batch that is gathered elsewhere is read as [`ONE_BY_ONE`](crate::batch::ONE_BY_ONE).
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
-    /// As [`Replay::sample_available`], but waits for nothing: no draws are no error. `timeout` as for `try_sample`.
+    /// As [`Replay::sample_available`], but waits for nothing: an outcome without draws is not an error. `timeout` as
+    /// for `try_sample`.
     fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
 
     /// Draws only what can be drawn now, and waits for nothing.
     ///
-    /// Fewer draws than requested are no error. The outcome is one batch, which may have no draws; from a server that
-    /// does not answer in time it is none. An item that is too short for a window is not replaced by another draw.
+    /// Fewer draws than requested are not an error. The outcome is one batch, which may have no draws; from a server
+    /// that does not answer in time it is none. An item that is too short for a window is not replaced by another draw.
     fn try_sample(
         &self,
         table: &str,

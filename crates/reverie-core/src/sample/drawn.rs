@@ -101,7 +101,7 @@ impl Sampled {
         Self { batches, error }
     }
 
-    /// The outcome of a request that waits for nothing: fewer draws than requested are no error.
+    /// The outcome of a request that waits for nothing: fewer draws than requested are not an error.
     pub fn of_now(self) -> Self {
         match self.error {
             Some(Error::Deadline(_)) => Self { error: None, ..self },

@@ -1,6 +1,6 @@
 //! Structures as flat lists, as files and messages have them: every node before its children.
 //!
-//! In a list the depth of a structure is no depth of calls while it is read, and is checked before it becomes one.
+//! In a list, a deep structure is read without deep calls, and its depth is checked before calls become as deep.
 
 use super::{Structure, StructureKey};
 use crate::error::Counted;

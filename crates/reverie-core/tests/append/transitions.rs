@@ -38,7 +38,7 @@ fn writer_to(
     TransitionWriter::new(&sink, options, &leaf(DType::Float64, &[]), &leaf(DType::Int64, &[]), None).unwrap()
 }
 
-/// What an item says, read through its pattern: obs, action, reward, discount, next_obs.
+/// The contents of an item, read through its pattern: obs, action, reward, discount, next_obs.
 #[derive(Clone, Debug, PartialEq)]
 struct Transition {
     obs: Vec<f64>,
@@ -111,7 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Runs environments whose observations are consecutive numbers through a writer. Returns what it wrote, by
-/// environment, and what the definition says of the episodes that ended.
+/// environment, and the transitions of the ended episodes by the definition.
 fn run(
     writer: &mut TransitionWriter,
     steps: &[Vec<Step>],

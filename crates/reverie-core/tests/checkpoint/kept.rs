@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version of the format, as the first file's eighth byte says.
+/// The version of the format: the eighth byte of the first file.
 const VERSION: u8 = 2;
 
 fn folder(version: u8) -> PathBuf {

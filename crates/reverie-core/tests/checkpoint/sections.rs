@@ -1,4 +1,4 @@
-//! Sections of a manifest that are whole, and say what cannot be: each is refused for what is wrong with it.
+//! Sections of a manifest that are whole and have impossible values: each is refused with its reason.
 
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, contents, insert, over, restore, save, store};

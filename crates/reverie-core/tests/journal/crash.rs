@@ -339,7 +339,7 @@ fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
         return false;
     }
     let place = format!("seed {seed}, sync {after} fails, {pages:?}");
-    // The disk works again, and a caller that tries again may believe what it returns.
+    // The disk works again, and a caller that tries again may rely on the result.
     for _ in 0..4 {
         let (so_far, more) = (history.states.len(), run(&mut server, &mut random, 6, None));
         let later = |of: usize| if of > 0 { so_far + of } else { 0 };

@@ -51,7 +51,7 @@ fn a_request_that_was_done_before_its_table_closed_is_not_refused_when_it_asks_t
         let mut server = server(options_of(Syncs::Interval(LONG)));
         wait(server.insert("rows", 1.0)).unwrap();
         if late {
-            // Of the last commit but for one, in which the tables are open.
+            // The state of the second-to-last commit, in which the tables are open.
             server.disk.hold_syncs(true);
         }
         let table = Arc::clone(server.tables.get("rows").unwrap());

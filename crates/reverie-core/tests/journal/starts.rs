@@ -235,7 +235,7 @@ fn refuses_every_change(disk: &FakeDisk, segment: &Path, before: usize) {
 fn a_changed_byte_in_the_journal_of_a_server_that_was_idle_at_first_is_refused() {
     let disk = idle_at_first(Syncs::Always, 3);
     let segment = newest_segment(&disk);
-    // The last commits were not followed by one that says that they were on the disk.
+    // The last commits were not followed by one that records that they were on the disk.
     let size = disk.files().into_iter().find(|(path, _)| *path == segment).unwrap().1.len();
     refuses_every_change(&disk, &segment, size / 2);
 }

@@ -1,4 +1,4 @@
-//! A file system that stops where a test says, and what may be left of it then.
+//! A file system that stops where a test chooses, and what may be left of it then.
 
 use reverie_core::checkpoint::{Disk, Input, Output};
 use std::collections::{BTreeMap, HashSet};

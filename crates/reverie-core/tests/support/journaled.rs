@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub fn options_of(syncs: Syncs) -> JournalOptions {
-    // So that nothing is written but for requests that wait.
+    // So that only requests that wait cause writes.
     JournalOptions { syncs, interval: LONG, ..JournalOptions::default() }
 }
 

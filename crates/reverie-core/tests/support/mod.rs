@@ -71,7 +71,7 @@ pub fn leaf(dtype: DType, shape: &[usize]) -> Arc<Schema> {
     Arc::new(Schema { columns: vec![spec("", dtype, shape)], structure: Structure::Leaf })
 }
 
-/// Writes float64 rows: the value tells the items apart.
+/// Writes float64 rows: the items have different values.
 pub struct Rows {
     writer: RowWriter,
     schema: Arc<Schema>,

@@ -54,7 +54,7 @@ pub(super) fn values(draws: &Draws) -> Vec<f64> {
     draws.items.iter().map(f64_of).collect()
 }
 
-/// What a stranger can see of a table, but for the times.
+/// The figures of a table that any client can see, without the times.
 fn seen(info: &TableInfo) -> ([u64; 9], u128, Vec<u64>) {
     let TableInfo { counters, stats, size, bytes, .. } = info;
     let histograms = [&stats.age_histogram[..], &stats.times_histogram].concat();

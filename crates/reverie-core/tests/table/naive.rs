@@ -89,7 +89,7 @@ impl Model {
         u64::from(self.max_times == 1 && self.limiter.samples_per_insert() == 1.0 && limits_inserts)
     }
 
-    /// After the table evicted: takes out what it took out, which must be what the remover says.
+    /// After the table evicted: takes out the same items, which must be those that the remover chooses.
     pub fn follow_evictions(&mut self, table: &Table) -> Result<(), TestCaseError> {
         while self.entries.len() > self.max_size {
             let index = match self.chosen(&self.remover) {

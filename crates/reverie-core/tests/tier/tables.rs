@@ -28,7 +28,7 @@ pub fn tables(made: Vec<TableOptions>, tier: TierOptions, disk: Arc<dyn Disk>, m
     Arc::new(Tables::with_disk(made, max_bytes, Some((tier, disk)), &clock, 7).unwrap())
 }
 
-/// Items of one step each, in chunks of their own; their bytes tell them apart.
+/// Items of one step each, in chunks of their own; their bytes differ.
 pub struct Writer(pub RowWriter);
 
 impl Writer {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 /// The bytes that a newcomer may send: a TLS handshake with a certificate chain, and the headers of its first requests.
 const GREETING_BYTES: u64 = 64 << 10;
 
-/// See the module.
+/// A connection from which the server reads only a greeting before it is admitted.
 pub(super) struct BoundedStream<IO> {
     io: Take<IO>,
     /// Set until it is admitted.

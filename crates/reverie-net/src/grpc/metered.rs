@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// See the module.
+/// A stream that counts its bytes.
 pub(super) struct Metered<IO> {
     io: IO,
     counts: Arc<ByteCounts>,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// A batch of small cells is a frame of about this size, and one of large cells several frames of a megabyte.
 const TURN: usize = 256 << 10;
 
-/// See the module.
+/// A client's connection that yields to the other tasks of its thread while there is much to read.
 pub(super) struct TurnStream<S> {
     stream: S,
     /// Bytes read in this turn.

@@ -1,4 +1,4 @@
-//! Searches of items: few at a time, few that wait, and none that goes on unseen.
+//! Searches of items: a few run at a time, a few wait for their turn, and none starts after its reader left.
 
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -9,7 +9,7 @@ pub(super) const MOST_AT_ONCE: usize = 2;
 /// Searches that wait for their turn.
 pub(super) const MOST_WAITING: usize = 32;
 
-/// See the module.
+/// Searches of items: a few run at a time, a few wait for their turn, and none starts after its reader left.
 pub(super) struct Searches {
     turns: Arc<Semaphore>,
     places: Arc<Semaphore>,

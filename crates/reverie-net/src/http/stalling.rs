@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// See the module.
+/// A connection that fails when its peer reads nothing for too long.
 pub(super) struct Stalling<IO> {
     io: IO,
     patience: Duration,

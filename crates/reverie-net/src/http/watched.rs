@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// See the module.
+/// The parts of a server that are watched.
 pub(super) struct Watched {
     pub(super) tables: Arc<Tables>,
     /// The state of its connections, if it listens for clients.

@@ -95,8 +95,7 @@ struct Lock {
 
 impl Lock {
     /// Opens and locks the directory, if it is a directory that only our user can use. Blocks while servers bind.
-    ///
-    /// `TimedOut` after so many tries: a process that is stopped may hold it for ever.
+    /// `TimedOut` after `tries` tries: a process that is stopped may hold it for ever.
     fn take(directory: &Path, tries: u32) -> io::Result<Self> {
         let directory = open_own(directory)?;
         let lock = Self { _listed: Listed::of(&directory), directory };

@@ -70,7 +70,7 @@ impl SessionInserts {
         items::has_share(self.in_flight_of.get(&table).copied().unwrap_or(0), self.in_flight, credit)
     }
 
-    /// Adds an insert of so many items that waits; it counts `size_bytes` against the credit, and holds `held_bytes`
+    /// Adds an insert of `num_items` that waits; it counts `size_bytes` against the credit, and holds `held_bytes`
     /// without its chunks.
     pub(super) fn add(&mut self, id: u64, table: u32, num_items: usize, (size_bytes, held_bytes): (u64, u64)) {
         self.remove(id);

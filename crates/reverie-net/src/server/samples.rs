@@ -156,7 +156,7 @@ pub(super) struct Patience {
 impl Patience {
     /// Starts at the request's arrival; `None` waits without limit.
     pub(super) fn new(timeout: Option<Duration>, cancel: oneshot::Receiver<()>) -> Self {
-        // A deadline beyond the clock's range is no deadline.
+        // A deadline beyond the clock's range never passes.
         Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), cancel }
     }
 
@@ -185,8 +185,7 @@ impl Patience {
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Waits for a ticket. `retry`: it is an insert's. `Err`: withdrawn, with the part that was done and the reason.
-///
-/// What was done outlives the server, or says that it has no commit.
+/// The work that was done outlives the server, or is marked as without a commit.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
     mut ticket: Ticket<T>,

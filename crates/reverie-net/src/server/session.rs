@@ -43,7 +43,7 @@ use tokio::time::Sleep;
 const LAST_MESSAGES: u32 = 256;
 /// The outcome of a request that waited.
 pub(super) enum Finished {
-    /// An insert: its keys, or those so far if `late` says why it was withdrawn.
+    /// An insert: its keys, or those so far if it was withdrawn, for the reason `late`.
     Insert { id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch },
     /// Draws.
     Draws(Answer, Arc<Drawing>),
@@ -121,7 +121,7 @@ pub(super) struct Named {
     pub(super) figures: Arc<ClientFigures>,
 }
 
-/// See the module.
+/// A session: one task that reads its connection, polls waiting requests, and sends what is done.
 pub(super) struct Session {
     pub(super) shared: Arc<ServerState>,
     pub(super) id: Option<SessionId>,

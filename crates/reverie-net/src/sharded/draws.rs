@@ -341,7 +341,7 @@ impl Draws<'_> {
 
     /// `Ragged` after too many draws in a row without an item that a window fits into.
     fn count_short(&self, asked: usize, made: usize, windows: Windows, progress: &mut Progress) -> Result<()> {
-        // Items that are too short for a window are no reason to wait.
+        // It does not wait because items are too short for a window.
         progress.repeats = made == 0;
         progress.short = if made > 0 { 0 } else { progress.short + asked };
         if progress.short < MOST_SHORT {

@@ -49,8 +49,8 @@ impl Part {
 
 /// One batch of the used draws, part after part.
 ///
-/// Items of this process stay items, which the caller gathers. Arrays are copied into memory from `allocate`, but for
-/// the arrays of a single part that has all items. Errors: `Ragged`, as of one batch, and `OutOfMemory`.
+/// Items of this process stay items, which the caller gathers. Arrays are copied into memory from `allocate`, except
+/// those of a single part that has all items. Errors: `Ragged`, as of one batch, and `OutOfMemory`.
 pub(super) fn joined(mut parts: Vec<Part>, reading: &Options<'_>, allocate: Allocate) -> Result<Drawn> {
     if parts.len() == 1 && parts[0].is_whole() {
         return Ok(parts.remove(0).drawn);
@@ -79,7 +79,7 @@ pub(super) fn merged(
     reading: &Options<'_>,
     allocate: Allocate,
 ) -> Result<Drawn> {
-    // Of one server, the rows are in order.
+    // The rows of one server are in order.
     if parts.len() == 1 {
         return Ok(parts.remove(0));
     }

@@ -284,8 +284,8 @@ impl Members {
         failed.map_or(Ok(answers), Err)
     }
 
-    /// The error of the request: the first one, but for a server that has not committed what it did, which the caller must
-    /// know, where others are late.
+    /// The error of the request: the first one, unless a server has not committed its work and others are late; the
+    /// caller must know of that one.
     pub(super) fn graver(&self, first: Option<Error>, shard: usize, error: Error) -> Error {
         match (first, error) {
             (None | Some(Error::Deadline(_)), Error::NotCommitted { keys, why }) => {

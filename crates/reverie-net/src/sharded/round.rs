@@ -79,7 +79,7 @@ impl Round {
         match error {
             None => {}
             Some(error) if table.members().missed(shard, &error) => self.lost.push(shard),
-            // It made its draws. A server that did not answer in time is no reason to hide that.
+            // It made its draws. This is reported although another server did not answer in time.
             Some(error @ Error::NotCommitted { .. }) => match &self.error {
                 None | Some(Error::Deadline(_)) => self.error = Some(error),
                 Some(_) => {}

@@ -46,7 +46,7 @@ pub trait Inlet: Send + 'static {
 pub struct ArrivedMessage {
     /// The message. The inlet has already handled its fields about slots.
     pub message: ServerMessage,
-    /// The memory of a batch in a slot, at least as long as the batch says.
+    /// The memory of a batch in a slot, at least as long as the batch.
     pub block: Option<Block>,
 }
 

@@ -33,7 +33,7 @@ async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_co
     fake.refuse();
     let sampled = sample.await.unwrap();
     assert!(matches!(sampled.error, Some(Error::Unavailable(_))), "{:?}", sampled.error);
-    // The connection on which the client says so is lost, too.
+    // The connection on which the client reports it is lost, too.
     for _ in 0..2 {
         fake.listen();
         let mut talk = fake.session().await;
@@ -144,7 +144,7 @@ async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_
         let fake = Fake::start();
         let client = fake.client(SECOND);
         let (id, talk) = drawn(&fake, &client, leased).await;
-        // What it says of the draws is lost with the connection.
+        // Its report on the draws is lost with the connection.
         drop(talk);
         let again = tokio::time::timeout(5 * SECOND, fake.session()).await;
         assert_eq!(again.is_ok(), leased, "draws of a table that keeps its items are no reason to connect");

@@ -1,4 +1,4 @@
-//! The remote client against a server that does what the test tells it. Time is the runtime's own and passes at once.
+//! The remote client against a server that follows the test. Time is the runtime's own and passes at once.
 
 #[path = "../fake/mod.rs"]
 mod fake;

@@ -60,7 +60,7 @@ async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_i
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     tokio::time::sleep(10 * SECOND).await;
-    // The client's task is awake when it is taken back, and has nothing to say of it.
+    // The client's task is awake when it is taken back, and sends nothing about it.
     drop(client.draw(draws(4), None));
     tokio::time::sleep(10 * SECOND).await;
     let _info = client.info();
@@ -103,7 +103,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
     let Some(Error::Deadline(text)) = sampled.error else { panic!("{:?}", sampled.error) };
     assert!(text.contains(ADDRESS) && text.contains("sampling from 'replay'") && text.contains("2.0 s"), "{text}");
     assert!((2 * SECOND..2 * SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
-    // The server need not go on; and what it says now does no harm.
+    // The server need not go on, and its messages do no harm now.
     let late = asked.id;
     send_batch(&talk, late, 4, 100, 0, true).await;
     let next = client.draw(draws(4), None);

@@ -1,4 +1,4 @@
-//! What the client is asked, and what the server says.
+//! The calls of a client, and the messages of a server.
 
 use crate::fake::{Fake, Talk};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};

@@ -1,4 +1,4 @@
-//! Core types as messages and back: nothing is lost, and nothing that arrives is believed.
+//! Core types as messages and back: nothing is lost, and everything that arrives is checked.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! A server that does what a test tells it, reached through memory.
+//! A server that follows a test, reached through memory.
 
 #![allow(dead_code)]
 
@@ -42,7 +42,7 @@ pub struct Inside {
     pub attempts: AtomicU64,
     /// How many of its two tables it has.
     pub num_tables: AtomicU64,
-    /// Milliseconds until it says what it is: as over a long way.
+    /// Milliseconds until it describes itself: as over a long link.
     pub delay_ms: AtomicU64,
     /// What it confirms is on its disk later.
     pub durable_later: AtomicBool,

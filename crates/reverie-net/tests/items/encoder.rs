@@ -1,4 +1,4 @@
-//! What the encoder says, and how often.
+//! The messages of the encoder, and how often it sends each.
 
 use super::support::{Inline, Pipe, Writers, spec};
 use prost::Message;

@@ -197,7 +197,7 @@ async fn a_stop_ends_waiting_requests_and_notifies_the_clients() {
     let host = Host::new(vec![table("a")]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 1), None);
-    // The reply to the second says that the first has arrived.
+    // The reply to the second shows that the first has arrived.
     let second = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(second).await, reply::Body::Info(_)));
     let Host { server, tables } = host;

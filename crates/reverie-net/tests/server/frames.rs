@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 as a peer writes them that keeps to no rule: its connection takes what the test says.
+//! Frames of HTTP/2 from a peer that follows no rule: its connection takes the bytes that the test chooses.
 
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};

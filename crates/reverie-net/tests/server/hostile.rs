@@ -55,7 +55,7 @@ async fn random_bytes_at_the_port_leave_other_clients_unharmed() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    // A frame that says it is as long as a frame can be, of which nothing comes.
+    // A frame whose head has the greatest length of a frame, without its body.
     let mut lying = raw(&host);
     lying.write_all(&[&preface[..], &frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat()).unwrap();
     unharmed(&mut session).await;

@@ -1,4 +1,4 @@
-//! Draws of tables that delete sampled items: whose they are until their client says that it has them.
+//! Draws of tables that delete sampled items: their owner until their client reports that it has them.
 
 use crate::resume::{again, cancel, reconnected, until};
 use crate::support::*;
@@ -221,7 +221,7 @@ async fn a_withdrawn_insert_is_answered_whether_it_is_in_or_never_came() {
         let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
         assert_eq!(deadline.keys, keys);
     }
-    // Of a request that is no insert there is nothing to say.
+    // There is nothing to report on a request that is not an insert.
     cancel(&session, first + 7, false);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));

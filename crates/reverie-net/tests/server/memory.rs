@@ -271,7 +271,7 @@ async fn an_insert_cannot_be_sent_twice_on_one_connection_to_count_for_less() {
 async fn a_session_gets_no_more_credit_than_it_may_use_memory_for() {
     let host = full(16 << 20);
     let mut session = host.session(1).await;
-    // Asks for credit, by what it says is in flight.
+    // Requests credit, by the bytes that it reports in flight.
     let asks = async |session: &mut Session| {
         let id = session.take_id(1);
         session.send_insert(proto::Insert { in_flight_bytes: 1 << 30, ..insert(id, 1, &[1.0], id) });

@@ -164,7 +164,7 @@ async fn a_session_is_forgotten_after_a_while() {
     until(|| host.tables.get("a").unwrap().info().pending_samples == 0).await;
     let (mut session, resumed) = again(&host, 1).await;
     assert!(!resumed);
-    // A cancel of what is unknown says nothing.
+    // A cancel of an unknown request has no reply.
     session.send.send(message(Asked::Cancel(proto::Cancel { id: 77, insert: false }))).unwrap();
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));

@@ -1,4 +1,4 @@
-//! A server, and a client that sends what a test says.
+//! A server, and a client that sends the messages of a test.
 
 use prost::Message;
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
@@ -223,7 +223,7 @@ impl Session {
         Self { send, receive, heads: Vec::new(), next: 1, chunks: 0, held: Vec::new() }
     }
 
-    /// What the server says next, but for what it says of `held`; `None` where it ended the stream.
+    /// The next message of the server, `held` excepted; `None` if it ended the stream.
     pub async fn next(&mut self) -> Option<Body> {
         loop {
             let next = tokio::time::timeout(Duration::from_secs(200), self.receive.message());

@@ -74,7 +74,7 @@ pub struct World {
     /// Requests for draws of the queue that were withdrawn.
     pub abandoned: AtomicU64,
     /// Values whose withdrawal was confirmed, and by which life of the server at the soonest: they must be in none from
-    /// there on. One that was crashed may have taken a value without being able to tell.
+    /// there on. One that crashed may have taken a value without a report.
     absent: Mutex<HashMap<i64, usize>>,
 }
 
@@ -198,8 +198,9 @@ impl World {
     }
 
     /// What was consumed, how often, and can come again only after a crash of the server: what was consumed in this life is
-    /// in no table. What was consumed in one before may be here again, where that life's last checkpoint did not have it and
-    /// its writer was not told. What the consumer has and did not acknowledge yet is in the cut, and may be given again.
+    /// in no table. What was consumed in one before may be here again, where that life's last checkpoint did not have
+    /// it and its writer was not notified. What the consumer has and did not acknowledge yet is in the cut, and may be
+    /// given again.
     fn consumed_for_good(&self, tables: &Tables) -> HashMap<i64, u64> {
         let cut = tables.cut().unwrap();
         let kept = rows::values_of(&cut.tables[1].items);
@@ -216,7 +217,7 @@ impl World {
         saved.push(consumed);
     }
 
-    /// A writer waits for nothing but the shut table. Where one of the tables stopped the others, this would never be.
+    /// A writer waits only for the shut table. Where one of the tables stopped the others, this would never be.
     pub fn writer_is_through(&self, writer: usize) {
         self.through.lock().unwrap().insert(writer);
     }
@@ -235,7 +236,7 @@ impl World {
         )
     }
 
-    /// True where all writers wait for nothing but the shut table.
+    /// True if all writers wait only for the shut table.
     pub fn are_writers_through(&self) -> bool {
         self.through.lock().unwrap().len() == WRITERS
     }
@@ -365,7 +366,7 @@ impl World {
     }
 }
 
-/// What happened, so that a test can tell that something did.
+/// The events so far, so that a test can assert that there were some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub lives: usize,

@@ -1,4 +1,4 @@
-//! Rows that tell which they are, and whether a byte of them is wrong.
+//! Rows that show their number, and whether a byte of them is wrong.
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;

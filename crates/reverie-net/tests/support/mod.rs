@@ -78,7 +78,7 @@ pub fn schema(columns: Vec<ColumnSpec>) -> Schema {
     Schema { columns, structure }
 }
 
-/// Bytes that can be packed, and tell where they belong.
+/// Bytes that can be packed, and show where they belong.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) as usize + at / 16) as u8).collect()
 }

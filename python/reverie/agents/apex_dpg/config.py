@@ -42,7 +42,11 @@ class ApexDpgConfig(replay.PrioritizedSettings, TargetSettings, AnnealSettings, 
             raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")
 
     def without_effect(self) -> dict[str, str]:
-        """Also how noise is correlated, without noise. Priorities have an effect if they decide what is evicted."""
+        """Adds the settings `noise_theta...`, which have no effect while `noise_sigma` is 0.
+
+        Removes `priority_eps` and `priority_clip` if `eviction_exponent` is below 0: priorities then decide which
+        items are evicted.
+        """
         noise = ("noise_theta", "noise_theta_steps") if self.noise_sigma == 0 else ()
         found = {**super().without_effect(), **dict.fromkeys(noise, "noise_sigma is 0")}
         evicts = ("priority_eps", "priority_clip") if self.eviction_exponent < 0 else ()

@@ -45,7 +45,7 @@ class ApexDqnConfig(replay.PrioritizedSettings, LadderSettings, TargetSettings, 
         checks.one_of(self, "precision", PRECISIONS)
 
     def without_effect(self) -> dict[str, str]:
-        """Also the first priorities, if draws do not depend on priorities."""
+        """Adds `first_priority`, which has no effect while `priority_exponent` is 0."""
         idle = {"first_priority": "priority_exponent is 0"} if self.priority_exponent == 0 else {}
         return {**super().without_effect(), **idle}
 

@@ -34,7 +34,7 @@ class DuelingHead(nn.Module):
 
 
 class DuelingStreams(nn.Module):
-    """The same sum of a value and advantages, each with hidden layers of its own (Wang et al. 2016, figure 1)."""
+    """The sum of a value and advantages, each with hidden layers of its own (Wang et al. 2016, figure 1)."""
 
     def __init__(self, features: int, hidden: tuple[int, ...], num_actions: int) -> None:
         super().__init__()

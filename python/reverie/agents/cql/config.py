@@ -16,7 +16,7 @@ class CqlConfig(DqnConfig, DatasetSettings):
     """DQN's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
-    """alpha: the weight of the conservative term; 0 is DQN."""
+    """alpha: the weight of the conservative term; 0 gives DQN."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,6 +27,6 @@ class CqlConfig(DqnConfig, DatasetSettings):
             )
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Without what belongs to exploration, if rows of a data set take the place of steps."""
+        """Removes `epsilon` while `dataset` is set: the actor reads rows of the data set and does not explore."""
         found = super().scheduled(env_steps, updates)
         return {name: value for name, value in found.items() if not (self.dataset and name == "epsilon")}

@@ -15,7 +15,7 @@ class CqlSacConfig(SacConfig, DatasetSettings):
     """SAC's settings have the same meaning; those of exploration have an effect without a `dataset` only."""
 
     conservative_weight: float
-    """alpha: the weight of the conservative term; 0 is SAC."""
+    """alpha: the weight of the conservative term; 0 gives SAC."""
     sampled_actions: int = 10
     """N: the actions of each row that are drawn from each of three distributions for the conservative term."""
     conservative_threshold: float | None = None
@@ -44,12 +44,16 @@ class CqlSacConfig(SacConfig, DatasetSettings):
             )
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Without what belongs to exploration, if rows of a data set take the place of steps."""
+        """Removes `noise_theta` while `dataset` is set: the actor reads rows of the data set and does not explore."""
         found = super().scheduled(env_steps, updates)
         return {name: value for name, value in found.items() if not (self.dataset and name == "noise_theta")}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the rate of the factor without a threshold, and the actions of a term without weight."""
+        """Adds two settings that have no effect.
+
+        These are `conservative_learning_rate` while `conservative_threshold` is not set, and `sampled_actions` while
+        `conservative_weight` is 0.
+        """
         factor = {"conservative_learning_rate": "conservative_threshold is not set"}
         term = {"sampled_actions": "conservative_weight is 0"}
         return {

@@ -47,11 +47,11 @@ class DqnConfig(replay.HindsightSettings, HoldSettings, RateSettings, Munchausen
         checks.one_of(self, "precision", PRECISIONS)
 
     def without_effect(self) -> dict[str, str]:
-        """Also how epsilon falls, if it does not, and how long random actions last, if there are none."""
+        """Adds `epsilon_steps` if epsilon stays the same, and `random_hold` if epsilon is always 0."""
         return {**idle_epsilon(self), **super().without_effect()}
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also epsilon."""
+        """Adds `epsilon`."""
         return {**super().scheduled(env_steps, updates), "epsilon": falling_epsilon(env_steps, self)}
 
 

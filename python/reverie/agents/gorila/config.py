@@ -37,7 +37,7 @@ class GorilaConfig(DqnConfig):
             )
 
     def without_effect(self) -> dict[str, str]:
-        """Also the bound of a gradient's age, if a single worker makes all updates."""
+        """Adds `max_staleness`, which has no effect while `num_learners` is 1."""
         idle = {"max_staleness": "num_learners is 1"} if self.num_learners == 1 else {}
         return {**super().without_effect(), **idle}
 

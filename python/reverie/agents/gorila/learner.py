@@ -165,7 +165,10 @@ class Learner(NetworkLearner):
         return {"learning_rate": rate}
 
     def warm_start(self, acting: NDArray[np.float32], networks: Mapping[str, Named] | None) -> None:
-        """Begin with the weights `acting` at the server, and in both networks of each worker."""
+        """Begin with the weights `acting` at the server, and in both networks of each worker.
+
+        Raises TypeError with a remote parameter server, ValueError for another number of weights.
+        """
         if self._own_server is None:
             raise TypeError("a learner of a remote parameter server takes the weights of its shards")
         size = next(iter(self._networks.values())).flat.numel()

@@ -75,6 +75,7 @@ class LocalShard:
         """Make one update, or drop the gradient if `based_on` is more than `max_staleness` versions ago; returns which.
 
         `gradient` is of this range, `[P]`; `norm` is the norm of the gradient of all ranges, by which it is clipped.
+        Raises ValueError for a gradient of another shape, an infinite or negative norm, and an unknown version.
         """
         if gradient.shape != tuple(self.flat.shape):
             raise ValueError(f"gradient has shape {gradient.shape}, and this shard needs {tuple(self.flat.shape)}")
@@ -137,7 +138,10 @@ class ParameterServer:
         self._ranges = [Weights(-1, np.empty(0, np.float32))] * self._num_shards
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: Sequence[int]) -> bool:
-        """Send each shard its range; False if one of them dropped it. See `LocalShard.push`."""
+        """Send each shard its range; False if one of them dropped it. See `LocalShard.push`.
+
+        Raises ValueError for a gradient of another shape.
+        """
         if any(one.version < 0 for one in self._ranges):
             self.pull()
         sizes = [len(one.flat) for one in self._ranges]

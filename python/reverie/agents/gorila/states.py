@@ -19,7 +19,7 @@ from reverie.agents.gorila.networks import make_network
 from reverie.agents.named_parameters import parameters_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""What Adam accumulates for each parameter."""
+"""The numbers that Adam accumulates for each parameter."""
 
 
 def server_state(network: FlatNetwork[Any], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:

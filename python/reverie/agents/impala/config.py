@@ -55,7 +55,7 @@ class ImpalaConfig(RateSettings, NoiseSettings):
     """Whether policy and value network share all layers but their last, as in the paper and as is usual for images."""
     lstm_units: int = 0
     """If above 0, an LSTM of this width follows the hidden layers, shared by policy and value: for tasks in which one
-    observation does not tell what to do. The learner computes an unroll from the actor's state before it."""
+    observation does not show the state. The learner computes an unroll from the actor's state before it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,7 @@ class ImpalaConfig(RateSettings, NoiseSettings):
             )
 
     def without_effect(self) -> dict[str, str]:
-        """Also the choice of shared layers, which an LSTM has in any case, and the bound of a trace of one step."""
+        """Adds `shared_layers`, without effect while there is an LSTM, and `c_bar`, while `trace_lambda` is 0."""
         shared = {"shared_layers": "lstm_units is above 0"} if self.lstm_units else {}
         trace = {} if self.trace_lambda else {"c_bar": "trace_lambda is 0"}
         return {**super().without_effect(), **shared, **trace}

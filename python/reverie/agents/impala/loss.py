@@ -1,7 +1,7 @@
 """V-trace and IMPALA's loss as pure functions of tensors (Espeholt et al. 2018).
 
-Names as in the paper: `mu` acted, `pi` is learnt. Of unrolls, everything is float32 `[B, T]`; of the steps among them
-`[M]`, logits `[M, num_actions]`, actions int64 `[M]`.
+Names as in the paper: `mu` acted, `pi` is learnt. Arrays of unrolls are float32 `[B, T]`; those of the steps among them
+are `[M]`, logits `[M, num_actions]`, actions int64 `[M]`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class IqlConfig(DatasetSettings, AnnealSettings):
             raise ValueError(f"expectile is {self.expectile}, and must lie in (0, 1)")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the largest weight of a step, if all weights are 1."""
+        """Adds `advantage_clip`, which has no effect while `advantage_scale` is 0: all weights of steps are then 1."""
         all_one = self.advantage_scale == 0 and self.advantage_clip >= 1
         idle = {"advantage_clip": "advantage_scale is 0"} if all_one else {}
         return {**super().without_effect(), **idle}

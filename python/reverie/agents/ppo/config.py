@@ -62,7 +62,7 @@ class PpoConfig(RateSettings, NoiseSettings):
     """Whether policy and value network share all layers but their last, as is usual for images."""
     lstm_units: int = 0
     """If above 0, an LSTM of this width follows the hidden layers, shared by policy and value: for tasks in which one
-    observation does not tell what to do. Minibatches are then whole unrolls, each with the state before it."""
+    observation does not show the state. Minibatches are then whole unrolls, each with the state before it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +76,11 @@ class PpoConfig(RateSettings, NoiseSettings):
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
 
     def without_effect(self) -> dict[str, str]:
-        """Also settings of a clip that stays, of values that are not learnt, and of a single gradient step."""
+        """Adds settings that have no effect.
+
+        These are `shared_layers` with an LSTM, `anneal_clip` without annealing, `value_clip` while
+        `value_coefficient` is 0, and `clip` and the like while an update is one gradient step.
+        """
         idle = {}
         if self.lstm_units:
             idle["shared_layers"] = "lstm_units is above 0"
@@ -90,7 +94,7 @@ class PpoConfig(RateSettings, NoiseSettings):
         return {**super().without_effect(), **idle}
 
     def without_effect_in(self, spec: EnvSpec) -> dict[str, str]:
-        """Also the deviation of continuous actions, if actions are discrete."""
+        """Adds `initial_sigma`, which has no effect if actions are discrete."""
         idle = {} if spec.num_actions is None else {"initial_sigma": "actions are discrete"}
         return {**super().without_effect_in(spec), **idle}
 
@@ -104,7 +108,7 @@ class PpoConfig(RateSettings, NoiseSettings):
         return min(count, max(1, round(count / self.minibatch_size)))
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also the clip of the last update, if it falls."""
+        """Adds `clip`, that of the last update, if `anneal_clip` lets it fall."""
         own = {"clip": self.clip_at(max(0, updates - 1))} if self.anneal_clip and self.anneal_updates else {}
         return {**super().scheduled(env_steps, updates), **own}
 

@@ -1,7 +1,7 @@
 """PPO's losses as pure functions of tensors.
 
-Names as in the papers. Of unrolls, everything is float32 `[B, T]`; of minibatches `[M]`, and outputs of the policy are
-`[M, O]`, actions as their distribution has them.
+Names as in the papers. Arrays of unrolls are float32 `[B, T]`; those of minibatches are `[M]`, outputs of the policy
+`[M, O]`, and actions as their distribution has them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class R2d2Config(replay.PrioritizedSettings, LadderSettings, RateSettings):
                 raise ValueError(f"{name} is {value}, and must be at most the sequence_length of {longest}")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the share of the largest error, if draws do not depend on priorities."""
+        """Adds `priority_eta`, which has no effect while `priority_exponent` is 0."""
         idle = {"priority_eta": "priority_exponent is 0"} if self.priority_exponent == 0 else {}
         return {**super().without_effect(), **idle}
 

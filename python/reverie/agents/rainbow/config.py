@@ -89,12 +89,12 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, TargetSetting
             )
 
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
-        """Also epsilon, without noisy layers."""
+        """Adds `epsilon` while `noisy` is false."""
         own = {} if self.noisy else {"epsilon": falling_epsilon(env_steps, self)}
         return {**super().scheduled(env_steps, updates), **own}
 
     def without_effect(self) -> dict[str, str]:
-        """Also the settings of the other heads, and of the kind of exploration that is not used."""
+        """Adds the settings of the other heads, those of exploration that is not used, and of an epsilon that stays."""
         other = {
             "categorical": ("v_min", "v_max", "num_atoms"),
             "quantile": ("num_quantiles", "policy_quantiles"),

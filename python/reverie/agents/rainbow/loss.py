@@ -26,7 +26,7 @@ class HeadLoss(NamedTuple):
     loss: Tensor
     """Scalar, to be minimised."""
     errors: Tensor
-    """What the priorities are made of, not below 0, `[B]`, detached."""
+    """The losses or errors that become priorities, not below 0, `[B]`, detached."""
 
 
 def of_actions(distributions: Tensor, actions: Tensor) -> Tensor:

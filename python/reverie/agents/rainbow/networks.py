@@ -23,7 +23,7 @@ from reverie.agents.value_distributions import midpoints, support
 
 
 class Stream(nn.Module):
-    """A hidden layer and a last one, both noisy if the settings say so."""
+    """A hidden layer and a last one, both noisy if the settings have `noisy`."""
 
     def __init__(self, features: int, num_outputs: int, config: RainbowConfig) -> None:
         super().__init__()

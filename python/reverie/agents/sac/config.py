@@ -49,7 +49,11 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings)
         checks.widths(self, "policy_hidden", "critic_hidden")
 
     def without_effect(self) -> dict[str, str]:
-        """Also the entropy that a temperature which is not learnt would have as its target, and a choice of one."""
+        """Adds two settings that have no effect.
+
+        These are `entropy_per_action` while `temperature_learning_rate` is 0 (the temperature is fixed), and
+        `policy_critics` while `num_critics` is 1.
+        """
         entropy = {} if self.temperature_learning_rate else {"entropy_per_action": "temperature_learning_rate is 0"}
         critics = {"policy_critics": "num_critics is 1"} if self.num_critics == 1 else {}
         return {**super().without_effect(), **entropy, **critics}

@@ -28,7 +28,7 @@ class Td3Config(continuous.EnsembleSettings, continuous.NoisySettings):
         checks.not_negative(self, "smoothing_sigma", "smoothing_clip")
 
     def without_effect(self) -> dict[str, str]:
-        """Also one of the two numbers of the noise on the target policy's actions, if the other one leaves none."""
+        """Adds `smoothing_clip` while `smoothing_sigma` is 0, or `smoothing_sigma` while `smoothing_clip` is 0."""
         idle = {}
         if self.smoothing_sigma == 0:
             idle = {"smoothing_clip": "smoothing_sigma is 0"}

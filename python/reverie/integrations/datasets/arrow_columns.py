@@ -18,7 +18,7 @@ from reverie.specs import TensorSpec
 
 __all__ = ["Column", "field_of", "inferred", "to_arrow"]
 
-#: The metadata of a field that says which array its values were.
+#: The metadata of a field that describes the array that its values were.
 KEY = b"reverie"
 #: Arrays of more numbers than this are stored as bytes: lists take 10 to 30 times as long.
 LONGEST_LIST = 32

@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["draft_of", "publish"]
 
-#: What file systems without hard links answer.
+#: The errors of file systems without hard links.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 

@@ -20,7 +20,7 @@ __all__ = ["Format", "export_table", "open_writer"]
 
 #: The formats of data sets.
 Format = Literal["parquet", "minari", "lerobot"]
-#: What each format takes besides the columns.
+#: The options that each format takes in addition to the columns.
 OPTIONS: dict[Format, tuple[str, ...]] = {
     "parquet": ("compression",),
     "minari": ("environment", "data_format"),
@@ -53,7 +53,7 @@ def export_table(
         path: the file (Parquet) or folder, which must not exist. It has its name only once it is complete.
         format: "parquet" takes every table: rows are steps where items are sequences or episodes, else items, with
             their priorities. "minari" and "lerobot" take tables of episodes.
-        columns: the columns to write, by their paths; None is all.
+        columns: the columns to write, by their paths; None means all.
         max_bytes, max_steps, max_episodes: the export ends before the item (`max_bytes` and `max_steps` of items
             without steps: before the row) that would exceed this. Bytes are those of the arrays.
         timeout: seconds for each call to the server.
@@ -108,7 +108,7 @@ def open_writer(
     known = OPTIONS[format]
     for name in options:
         if name not in known:
-            raise ValueError(f"{name} is no option of {format}, which has {', '.join(known)}")
+            raise ValueError(f"{name} is not an option of {format}, which has {', '.join(known)}")
     if format == "parquet":
         from reverie.integrations.datasets.parquet import ParquetWriter
 

@@ -25,7 +25,7 @@ def open_dataset(
     Args:
         path: a Parquet file or a folder of them, or the folder of a Minari or LeRobot data set.
         format: "parquet", "minari" or "lerobot"; None finds it by the files.
-        columns: the columns to read, by their new names; None is all. A name stands for all below it.
+        columns: the columns to read, by their new names; None means all. A name stands for all below it.
         rename: new names by the names in the file; a "/" in a new name makes a nest. For Parquet and LeRobot.
         episode: Parquet of other programs: the column that numbers the episodes.
 

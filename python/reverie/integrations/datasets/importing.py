@@ -16,7 +16,7 @@ from reverie.integrations.datasets.sources import DatasetError, EpisodeRow, Sour
 
 __all__ = ["As", "import_dataset"]
 
-#: What rows become; "auto" is what they were when they were exported, and otherwise episodes, or items.
+#: The form that rows take; "auto" is the form before their export, and otherwise episodes, or items.
 As = Literal["auto", "items", "transitions", "sequences", "episodes"]
 #: The columns of a step that `transition_writer` takes by name.
 FLAGS = ("terminated", "truncated")
@@ -299,7 +299,7 @@ class _Split:
 
 
 def _hint(names: Sequence[str]) -> str:
-    """What to do about missing columns."""
+    """Advice about missing columns."""
     if "discount" in names and "next_obs" in names:
         return "its rows are items of a replay table, each a transition of its own and not steps: import them as items"
     return "rename= of open_dataset, --rename of `reverie data` and dataset_rename= of `train` give columns other names"

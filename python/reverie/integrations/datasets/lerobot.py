@@ -30,7 +30,7 @@ class LeRobotSource(Source):
 
     Args:
         path: the folder of the data set.
-        columns: the columns to read, by their names here; None is all. Videos that are left out are not decoded.
+        columns: the columns to read, by their names here; None means all. Videos that are left out are not decoded.
         rename: other names, by the names of the features; a "/" makes a nest.
 
     Raises:

@@ -15,7 +15,7 @@ from reverie.integrations.datasets.sources import DatasetError
 
 __all__ = ["Episode", "Meta", "column_of", "feature_of"]
 
-#: Features that number rows; the order of rows and episodes says the same.
+#: Features that number rows, which the order of rows and episodes shows as well.
 COUNTERS = ("index", "episode_index", "frame_index")
 #: The columns of a step, by the names of their features.
 COLUMNS = {"next.reward": "reward", "next.done": "terminated", "next.truncated": "truncated"}
@@ -23,7 +23,7 @@ COLUMNS = {"next.reward": "reward", "next.done": "terminated", "next.truncated":
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Episode:
-    """Where an episode is."""
+    """The place of an episode."""
 
     index: int
     length: int

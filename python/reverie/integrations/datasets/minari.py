@@ -45,7 +45,7 @@ class MinariSource(Source):
 
     Args:
         path: the folder of the data set, or its `data` folder.
-        columns: the columns to read; None is all.
+        columns: the columns to read; None means all.
 
     Raises:
         DatasetError: for a folder that is damaged, or spaces that no array can hold.

@@ -55,7 +55,7 @@ class ParquetSource(Source):
 
     Args:
         path: the file or folder.
-        columns: the columns to read, by their names after `rename`; None is all. A name stands for all below it.
+        columns: the columns to read, by their names after `rename`; None means all. A name stands for all below it.
         rename: new names by the names in the file; a "/" in a new name makes a nest.
         episode: the column that numbers the episodes, in a file of another program. None takes "episode_index",
             "episode_id" or "episode"; without such a column an episode ends where `terminated` or `truncated` is true.
@@ -113,7 +113,7 @@ class ParquetSource(Source):
 
     @property
     def details(self) -> dict[str, str | int | float]:
-        """What `describe` wrote into the first file: of a recording its environment, agent and mean return."""
+        """The facts that `describe` wrote into the first file: a recording's environment, agent and mean return."""
         with damage_named(self._files[0]):
             found = (pq.read_metadata(self._files[0]).metadata or {}).get(DESCRIPTION)
         return {} if found is None else json.loads(found)
@@ -267,7 +267,7 @@ class ParquetWriter:
         self.write(Block(list(columns), np.full(len(columns[0]), self._episodes, np.int64), None))
 
     def describe(self, about: Mapping[str, str | int | float]) -> None:
-        """Has the file say more about itself: `ParquetSource.details`."""
+        """Adds facts about the file, which `ParquetSource.details` returns."""
         self._writer.add_key_value_metadata({DESCRIPTION.decode(): json.dumps(about)})
 
     def _flush(self) -> None:
@@ -294,7 +294,7 @@ class ParquetWriter:
 
 
 def batches_of(file: pq.ParquetFile, rows: int, columns: list[str]) -> Iterator[Any]:
-    """Record batches of at most so many rows, one row group after another.
+    """Record batches of at most `rows` rows, one row group after another.
 
     An iterator of pyarrow over several row groups keeps what it has read of each until it ends.
     """

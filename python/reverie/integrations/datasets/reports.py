@@ -1,4 +1,4 @@
-"""What an import or export has done, and how much it may do."""
+"""The figures of an import or export, and its limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Limit = Literal["max_bytes", "max_steps", "max_episodes"]
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """What an import or export has done so far."""
+    """The figures of an import or export so far."""
 
     path: str
     """The file or folder."""
@@ -25,7 +25,7 @@ class Report:
     table: str
     """The table."""
     as_: str
-    """What the rows are in the table: "items", "transitions", "sequences" or "episodes"."""
+    """The form of the rows in the table: "items", "transitions", "sequences" or "episodes"."""
     items: int = 0
     """Items that were inserted or exported."""
     rows: int = 0

@@ -17,7 +17,7 @@ from reverie.specs import TensorSpec
 
 __all__ = ["Block", "DatasetError", "EpisodeRow", "Layout", "Source"]
 
-#: What a row is: a step of an episode, or an item of a table.
+#: The kind of a row: a step of an episode, or an item of a table.
 Layout = Literal["steps", "items"]
 
 
@@ -68,7 +68,7 @@ class Source(abc.ABC):
     """A data set on the disk; `open_dataset` makes one.
 
     A step of reinforcement learning has the columns `obs`, `action`, `reward`, `terminated` and `truncated`, and may
-    have others. Where an episode has one more row after the step that terminated or truncated it, that row holds the
+    have others. If an episode has one more row after the step that terminated or truncated it, that row holds the
     episode's last observation, and zeros in its other columns.
     """
 
@@ -76,7 +76,7 @@ class Source(abc.ABC):
     format: str
     #: The file or folder.
     path: Path
-    #: What a row is.
+    #: The kind of a row.
     layout: Layout
     #: The form of a row.
     structure: _native.Structure
@@ -183,10 +183,10 @@ def nest_of(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen(paths: Sequence[str], columns: Sequence[str] | None, where: object) -> list[int]:
-    """The indices of the columns to read: those that are named, and those below a named path; None is all.
+    """The indices of the columns to read: those that are named, and those below a named path; None means all.
 
     Raises:
-        DatasetError: for a name that is no column.
+        DatasetError: for a name that is not a column.
     """
     if columns is None:
         return list(range(len(paths)))

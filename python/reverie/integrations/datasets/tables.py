@@ -17,7 +17,7 @@ from reverie.types import Batch
 
 __all__ = ["TableReader"]
 
-#: Bytes of a block of items, as far as the size of the items before tells.
+#: Bytes of a block of items, as estimated from the size of the items before.
 BLOCK_BYTES = 4 << 20
 
 
@@ -30,7 +30,7 @@ class TableReader:
     Args:
         client: of one server, or of several.
         table: the table.
-        columns: paths to read; None is all.
+        columns: paths to read; None means all.
         timeout: seconds for each call.
 
     Raises:

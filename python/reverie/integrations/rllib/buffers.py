@@ -38,7 +38,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
     Args:
         capacity: the number of transitions; the oldest leave first. A server's table has its own `max_size`, which
             counts instead.
-        alpha: the exponent of priorities; None is 0.6. A server's table has its own.
+        alpha: the exponent of priorities; None means 0.6. A server's table has its own.
         beta: the exponent of the weights, which RLlib passes to `sample`.
         n_step: the algorithm's `n_step`, one number.
         server: None keeps the transitions in the algorithm's process. An address, several addresses, or a
@@ -46,8 +46,8 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
         table: the table's name on the server.
         added_by: "algorithm" adds what the algorithm passes to `add`. "env_runners": nothing is added here, the env
             runners do so with `AddSamples`.
-        compression: of the table in this process, see `reverie.Table`; None is "auto".
-        seed: of the draws in this process; None is a random one.
+        compression: of the table in this process, see `reverie.Table`; None means "auto".
+        seed: of the draws in this process; None means a random one.
         batch_size_B, batch_length_T, metrics_num_episodes_for_smoothing: as for RLlib's buffer.
 
     Raises:
@@ -120,6 +120,9 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
         Args:
             episodes: one `SingleAgentEpisode`, or a list.
             weight: must be None: new transitions have the largest priority in the table.
+
+        Raises:
+            ValueError: for a `weight`.
         """
         if weight is not None:
             raise ValueError(f"weight must be None, got {weight}: new transitions have the largest priority")
@@ -254,7 +257,7 @@ class PrioritizedEpisodeReplayBuffer(prioritized_episode_buffer.PrioritizedEpiso
             )
 
 
-#: What RLlib passes for recurrent modules.
+#: The arguments that RLlib passes for recurrent modules.
 _RECURRENT = ("lookback", "min_batch_length_T", "include_infos", "include_extra_model_outputs")
 
 

@@ -18,7 +18,7 @@ __all__ = ["PrioritizedDQN", "PrioritizedSAC"]
 
 
 class _Prioritized(OffPolicyAlgorithm):
-    """What both algorithms have: the buffer, and the annealed beta.
+    """The parts that both algorithms have: the buffer, and the annealed beta.
 
     Args:
         policy, env, args, options: as for the algorithm of SB3.

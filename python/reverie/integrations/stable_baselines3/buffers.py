@@ -51,7 +51,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
         server: None keeps the transitions in this process. An address, several addresses, or a `reverie.Client` (for a
             token or TLS): on that server, which other processes can share.
         table: the table's name on the server.
-        compression: of the table in this process, see `reverie.Table`; None is "auto".
+        compression: of the table in this process, see `reverie.Table`; None means "auto".
         seed: of the draws in this process; None takes PyTorch's initial seed, which the model's `seed` sets.
 
     Raises:
@@ -62,7 +62,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
 
     #: The priority of new transitions.
     _priority: float | Literal["max"] = 1.0
-    #: What the buffer lacks while nothing can be sampled, and what to do.
+    #: The reason why nothing can be sampled yet, and what to do.
     _empty = (
         "no complete transition yet; raise learning_starts of the model (a transition of n steps is complete n steps "
         "later)"
@@ -122,7 +122,7 @@ class ReplayBuffer(sb3.ReplayBuffer):
 
     @property
     def dones(self) -> _Ends:  # type: ignore[override]
-        """Where SB3 marks the end of trajectories that another `learn` does not continue."""
+        """Marks of SB3 for the ends of trajectories that another `learn` does not continue."""
         return _Ends(self._trajectories)
 
     def add(
@@ -278,7 +278,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     table. `PrioritizedDQN` and `PrioritizedSAC` use the weights and update the priorities; other algorithms do neither.
 
     Args:
-        alpha: the exponent of priorities, 0 for uniform draws; None is 0.6. A server's table has its own.
+        alpha: the exponent of priorities, 0 for uniform draws; None means 0.6. A server's table has its own.
         beta: how much of the bias the weights correct, from 0 to 1, where `sample` is not given one.
         priority_eps: added to TD errors, so that no priority is 0.
         args, options: as for `ReplayBuffer`.

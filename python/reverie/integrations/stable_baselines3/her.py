@@ -32,9 +32,10 @@ _CHOICE_BYTES = 1 << 14
 class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
     """Hindsight experience replay (Andrychowicz et al. 2017), for environments with goals.
 
-    It takes the arguments of SB3's class, in the same order. Of a batch, `1 - 1 / (n_sampled_goal + 1)` are virtual:
-    their desired goal is one that their episode achieved, and the environment's `compute_reward` gives their reward.
-    Goals are drawn when a batch is sampled. Each observation is stored once, and goals are references to observations.
+    It takes the arguments of SB3's class, in the same order. A share of `1 - 1 / (n_sampled_goal + 1)` of each batch is
+    virtual: the desired goal is one that the episode achieved, and the environment's `compute_reward` gives their
+    reward. Goals are drawn when a batch is sampled. Each observation is stored once, and goals are references to
+    observations.
 
     A transition can be sampled when its episode has ended. When the buffer is full, the oldest transitions leave one by
     one, and the rest of their episode stays.
@@ -113,7 +114,7 @@ class HerReplayBuffer(DictReplayBuffer, sb3.HerReplayBuffer):
                 environment (`set_env`).
         """
         batch, goals = self._draw(batch_size)
-        # Draws of several servers are ordered by server, so the first rows are no random choice.
+        # Draws of several servers are ordered by server, so the first rows are not a random choice.
         virtual = self._rng.permutation(batch_size)[: int(self.her_ratio * batch_size)]
         self._relabel(batch.data, goals, virtual)
         return DictReplayBufferSamples(**self._tensors(batch, env))

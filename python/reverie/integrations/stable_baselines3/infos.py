@@ -24,7 +24,7 @@ def to_cell(info: dict[str, Any], size: int) -> npt.NDArray[np.uint8]:
         size: the number of bytes of the cell.
 
     Raises:
-        TypeError: for an entry of another type, or a key that is no string.
+        TypeError: for an entry of another type, or a key that is not a string.
         ValueError: the info is longer than the cell.
     """
     kept = {key: _plain(value, key) for key, value in info.items() if key != _ADDED}
@@ -46,7 +46,7 @@ def from_cell(cell: npt.NDArray[np.uint8]) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: str) -> Any:
-    """What JSON has instead of a value of an info."""
+    """A value of an info as JSON has it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":

@@ -1,4 +1,4 @@
-"""What the replay buffers sample."""
+"""The samples of the replay buffers."""
 
 from __future__ import annotations
 

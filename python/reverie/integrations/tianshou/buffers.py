@@ -115,7 +115,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
 
     def _begin(self) -> None:
         num = self.buffer_num
-        #: Of each environment, made at the first `add`, which shows the shape of observations.
+        #: The windows of each environment, made at the first `add`, which shows the shape of observations.
         self._windows: list[StepWindows] = []
         #: The observation behind the newest step of each environment.
         self._newest: Any = None
@@ -261,8 +261,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
     def __getitem__(self, index: Any) -> Any:
         """Steps of the newest sample; or, by the numbers that `add` gave, of the newest episode of an environment.
 
-        Of a window of several steps there are the first one, and the last one without `obs`, as n-step updates read
-        them. Arrays of all windows in their order are those that were drawn, without a copy.
+        A window of several steps gives the first one, and the last one without `obs`, as n-step updates read them.
+        Arrays of all windows in their order are those that were drawn, without a copy.
 
         Raises:
             ValueError: for a step between them, or of an episode before the newest one.
@@ -309,8 +309,8 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
 
     def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise NotImplementedError(
-            "a replay buffer of Reverie has no index of all transitions, and is no file: take samples, and checkpoints "
-            "of its server"
+            "a replay buffer of Reverie has no index of all transitions, and is not a file: take samples, and "
+            "checkpoints of its server"
         )
 
     sample_indices = save_hdf5 = set_batch = update = set_array_at_key = dropnull = _refuse
@@ -321,7 +321,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` with priorities (Schaul et al. 2016): samples have `weight`, and updates become priorities.
 
     Args:
-        alpha: the exponent of priorities; None is 0.6. A server's table has its own.
+        alpha: the exponent of priorities; None means 0.6. A server's table has its own.
         beta: how much of the bias the weights correct.
         args, options: as for `ReplayBuffer`.
 

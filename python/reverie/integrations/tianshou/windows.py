@@ -22,7 +22,7 @@ __all__ = [
     "zeros_like_rows",
 ]
 
-#: The columns of a step that are no observations.
+#: The columns of a step that are not observations.
 STEP = ("act", "rew", "terminated", "truncated")
 
 

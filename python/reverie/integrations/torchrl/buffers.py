@@ -39,8 +39,8 @@ class ReplayBuffer(TensorDictReplayBuffer):  # type: ignore[misc]
         priority_key: the entry of a TensorDict that `update_tensordict_priority` reads.
         batch_dims: the number of batch dimensions of a sample: 1 for steps, 2 for sequences, whose samples have the
             batch size `[B, T]`.
-        device: of samples; None is the CPU.
-        compression: of the table in this process, see `reverie.Table`; None is "auto".
+        device: of samples; None means the CPU.
+        compression: of the table in this process, see `reverie.Table`; None means "auto".
         seed: of the draws in this process; None takes PyTorch's initial seed.
 
     Raises:
@@ -116,7 +116,7 @@ class ReplayBuffer(TensorDictReplayBuffer):  # type: ignore[misc]
         self.update_priority(data.get("index"), priority)
 
     def share(self, shared: bool = True) -> ReplayBuffer:
-        """What collectors call before they send the buffer to other processes. The server takes care of writers."""
+        """Called by collectors before they send the buffer to other processes. The server takes care of writers."""
         super().share(False)
         self.shared = shared
         return self
@@ -163,7 +163,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     Args:
         max_size: as for `ReplayBuffer`.
-        alpha: the exponent of priorities, 0 for uniform draws; None is 0.6. A server's table has its own.
+        alpha: the exponent of priorities, 0 for uniform draws; None means 0.6. A server's table has its own.
         beta: how much of the bias the weights correct, from 0 to 1.
         eps: added to priorities, so that none is 0.
         reduction: how the priorities of one item become one: "max", "min", "mean", "median" or "sum".

@@ -24,7 +24,11 @@ INDEX = "index"
 
 
 def keys_of(index: Any) -> npt.NDArray[np.int64]:
-    """The keys `[N]` of an index: an int, `[N]`, or `[N, ...]` as TorchRL expands it to the shape of a TensorDict."""
+    """The keys `[N]` of an index: an int, `[N]`, or `[N, ...]` as TorchRL expands it to the shape of a TensorDict.
+
+    Raises:
+        TypeError: for an index that is not of integers.
+    """
     keys = np.atleast_1d(np.asarray(index.detach().cpu() if isinstance(index, torch.Tensor) else index))
     if keys.dtype.kind not in "iu":
         raise TypeError(
@@ -39,7 +43,7 @@ class TableStorage(Storage):  # type: ignore[misc]
     Args:
         table: the table.
         batch_dims: the number of batch dimensions of a sample.
-        device: of what is read; None is the CPU.
+        device: of what is read; None means the CPU.
     """
 
     def __init__(self, table: LocalTable | RemoteTable, batch_dims: int, device: torch.device | str | None) -> None:
@@ -63,7 +67,7 @@ class TableStorage(Storage):  # type: ignore[misc]
 
         Raises:
             UnknownKeyError: an item has left the table.
-            TypeError: for another slice, or what is no key.
+            TypeError: for another slice, or a value that is not a key.
         """
         if isinstance(index, slice):
             if index != slice(None):
@@ -143,7 +147,7 @@ class TableWriter(Writer):  # type: ignore[misc]
 
     @property
     def _write_count(self) -> int:
-        """What TorchRL's collectors read: the items inserted so far, by all processes."""
+        """The items inserted so far, by all processes, for TorchRL's collectors."""
         table = self._storage.table
         return int(table.client.server_info()[table.name].num_inserts)
 
@@ -204,7 +208,7 @@ class TableSampler(Sampler):  # type: ignore[misc]
         return torch.from_numpy(batch.info.key), self.info(batch)
 
     def info(self, batch: Batch) -> dict[str, Any]:
-        """What a prioritised buffer adds to a sample: the weights, divided by the largest of any item of the table."""
+        """The weights that a prioritised buffer adds to a sample, divided by the largest of any item of the table."""
         return {} if self.beta is None else {"priority_weight": batch.weights(self.beta, normalise="table")}
 
     def update_priority(self, index: Any, priority: Any, *, storage: TableStorage | None = None) -> None:
@@ -214,6 +218,10 @@ class TableSampler(Sampler):  # type: ignore[misc]
             index: keys, as `extend` and `sample` return them.
             priority: one for all, or `[N]` or `[N, 1]`.
             storage: the table.
+
+        Raises:
+            TypeError: for an index that is not of integers.
+            ValueError: for another number of priorities than of keys.
         """
         if self.beta is None:
             super().update_priority(index, priority)  # Warns: nothing is prioritised.

@@ -97,7 +97,7 @@ class BestKeeper:
     def keep(self, event: Evaluated, weights: Weights) -> list[Event]:
         """Write the policy if it is the best so far; returns the events to emit.
 
-        Of equal evaluations the later one counts: it is of more training.
+        If two evaluations are equal, the later one counts: it is of more training.
         """
         mean, env_steps = event.point.mean_return, event.point.env_steps
         if self._path is None or math.isnan(mean) or (self.best is not None and mean < self.best.mean_return):

@@ -41,8 +41,9 @@ KEPT = 2
 DIGITS = 12
 """A checkpoint's folder is named by its environment steps, with at least this many digits."""
 DRAFT, ASIDE, REMOVED = ".draft-", ".aside-", ".removed-"
-"""What the names of other folders begin with: a checkpoint that is being written, one that is being replaced by another
-one of the same step, and one that is being removed. One set aside counts as long as there is no other of its step."""
+"""The beginnings of the names of other folders: a checkpoint that is being written, one that is being replaced by
+another one of the same step, and one that is being removed. One set aside counts as long as there is no other of its
+step."""
 CHECKPOINTS = "checkpoints"
 """The folder of the checkpoints in the folder of a run."""
 BEST = "best.safetensors"
@@ -145,7 +146,7 @@ def remove(folders: Sequence[Path]) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, if there is one. Of a link to a folder elsewhere only the link."""
+    """Delete a folder, if there is one. If it is a link to a folder elsewhere, only the link is deleted."""
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists():
@@ -242,8 +243,8 @@ def _why_none(path: Path) -> str:
         return "the run in this folder has not written one yet; "
     runs = sorted(one.name for one in path.iterdir() if any_in(one)) if path.is_dir() else []
     if runs:
-        return f"this folder is no run, and has those of {', '.join(runs[:3])}{' ...' if len(runs) > 3 else ''}; "
-    return "this folder is no run: it has neither log.jsonl nor checkpoints/; "
+        return f"this folder is not a run, and has those of {', '.join(runs[:3])}{' ...' if len(runs) > 3 else ''}; "
+    return "this folder is not a run: it has neither log.jsonl nor checkpoints/; "
 
 
 def any_in(folder: Path) -> bool:

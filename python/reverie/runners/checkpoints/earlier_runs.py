@@ -39,7 +39,7 @@ class RunExistsError(CheckpointError):
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """What a run starts from."""
+    """The earlier run that a run continues; empty for a new run."""
 
     checkpoint: Path | None = None
     """None where it begins."""
@@ -129,7 +129,7 @@ def is_replaceable(folder: Path) -> bool:
 
 
 def _has_only_tables(folder: Path) -> bool:
-    """Whether the folder has nothing but tables: those of a run with a journal that has not started."""
+    """Whether the folder has only tables: those of a run with a journal that has not started."""
     place = folder / CHECKPOINTS
     tables = replays_in(place)
     return bool(tables) and _files(folder) == [place] and {*place.iterdir()} == {*tables}
@@ -142,7 +142,7 @@ def _files(folder: Path) -> list[Path]:
 def to_replace(folder: Path) -> list[Path]:
     """The checkpoints and tables of the run in `folder`, which a run that replaces it removes.
 
-    Raises `CheckpointError` if a folder that is named like a checkpoint is none.
+    Raises `CheckpointError` if a folder that is named like a checkpoint is not one.
     """
     place = folder / CHECKPOINTS
     found = all_in(place)

@@ -80,11 +80,11 @@ def _of_checkpoint(path: Path, agent: Agent | str | None, seed: int) -> TrainedP
 
 
 WITHOUT = "the .safetensors file that `save` of the policy writes is loaded without the environment"
-"""What a process does that has not the environment of a run."""
+"""The advice for a process without the environment of a run."""
 
 
 def _described(env_id: str, settings: EnvSettings) -> EnvSpec:
-    """The environment of a run. Its errors also say how a policy is loaded without it."""
+    """The environment of a run. Its errors also explain how a policy is loaded without it."""
     try:
         return describe(env_id, settings)
     except UnknownEnvironmentError as error:

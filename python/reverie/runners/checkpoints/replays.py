@@ -44,7 +44,7 @@ DRAWS = "replay_draws"
 
 @dataclass(frozen=True)
 class Replays:
-    """Where the servers of a run keep their tables."""
+    """The places in which the servers of a run keep their tables."""
 
     storages: tuple[ReplayStorage, ...]
     folder: Path | None = None
@@ -61,7 +61,7 @@ class Replays:
 
     @property
     def counts_folder(self) -> Path | None:
-        """Where the counts of actors are written; None without a journal."""
+        """The folder into which the counts of actors are written; None without a journal."""
         return self.folder if self.journaled else None
 
     def state_dict(self, draws: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Replays:
 def place_replays(
     folder: Path | None, resume: Path | None, topology: Topology, state: dict[str, Any] | None
 ) -> Replays:
-    """Where the servers of a run keep their tables, which writes into `folder` and resumes `state` of `resume`.
+    """The places of the tables of a run, which writes into `folder` and resumes `state` of `resume`.
 
     Without either there is nothing to write or to start from. Raises `CheckpointError` if the tables are missing.
     """
@@ -181,11 +181,12 @@ def named_from(folder: Path, tables: Path) -> str:
 
 
 def remove_unnamed(folder: Path, replays: Replays) -> None:
-    """Remove what the servers of a run wrote and no checkpoint in `folder` names, but for the newest of each server.
+    """Remove tables that no checkpoint in `folder` names, except the newest of each server.
 
-    These are the tables of checkpoints that could not be written, or were replaced by others of the same step. A server
-    keeps a number of the newest, and so would remove tables that a checkpoint names before these. A server that is
-    restarted starts with the newest. Raises OSError. Does nothing with a journal, which runs continue, and not these.
+    The servers of the run wrote them for checkpoints that could not be written, or were replaced by others of the same
+    step. A server keeps a number of the newest, and so would remove tables that a checkpoint names before these. A
+    server that is restarted starts with the newest. Raises OSError. Does nothing with a journal, which runs continue,
+    and not these.
     """
     if replays.journaled:
         return

@@ -56,7 +56,7 @@ class Serving:
     token: str | None = None
     tls: ServerTLS | None = None
     storage: ReplayStorage = field(default_factory=ReplayStorage)
-    """Where its tables are kept."""
+    """The place in which its tables are kept."""
     page: Page | None = None
     """The page of the run, which this server shows; None for other servers."""
 
@@ -188,7 +188,7 @@ class Acted:
     crashes: tuple[Crash, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     waits: str = ""
-    """What it waits for; empty if nothing."""
+    """The reason for its wait; empty if it does not wait."""
     awaits_weights: bool = False
     """Whether it acts no more until there are newer weights."""
 
@@ -202,7 +202,7 @@ class Learnt:
     seconds: dict[str, float]
     waits: str = ""
     compiled: tuple[CompileNote, ...] = ()
-    """What its compiler has done since the last report."""
+    """Notes of its compiler since the last report."""
     shards: list[dict[str, Any]] | None = None
     """The shards as the learner sees them; None if they are not shown, or were reported less than a second ago."""
     awaits_batch: bool = False

@@ -1,4 +1,4 @@
-"""Where a server of a run keeps its tables, and the draws that a killed learner lost."""
+"""The place in which a server of a run keeps its tables, and the draws that a killed learner lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JournalMissingError(Picklable, ValueError):
 
 @dataclass(frozen=True)
 class ReplayStorage:
-    """Where one server of a run keeps its tables. Can be pickled."""
+    """The place in which one server of a run keeps its tables. Can be pickled."""
 
     checkpointer: CheckpointerBase | None = None
     journal: Journal | None = None
@@ -72,8 +72,9 @@ def samples_at(
 ) -> list[dict[str, int]]:
     """The `samples` of each server at the state of a learner, which has `draws` (`Draws.state_dict`).
 
-    Learner and servers answer one after another, and the learner draws meanwhile: a kill loses these draws, too. What
-    the servers counted before or after the learner's state is divided among them in proportion to their draws.
+    Learner and servers answer one after another, and the learner draws meanwhile: a kill loses these draws, too. The
+    draws that the servers counted before or after the learner's state are divided among them in proportion to their
+    draws.
     """
     table = draws["table"]
     known = draws["made"] + sum(one.get(table, 0) for one in lost)

@@ -10,14 +10,14 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import is_mostly_convolutions
 
 BEGIN = 2_500
-"""The updates of a run before it compiles: shorter runs have nothing of it."""
+"""The updates of a run before it compiles: shorter runs would not gain from it."""
 USE_FROM = 5_000
 """The first compiled update of a run in one process, whether the compiler has ended earlier or another run has compiled
 the same: so the same seed gives the same run. The updates in between take longer than the compiler."""
 BEGIN_ON_UNROLLS, USE_FROM_ON_UNROLLS = 10_000, 30_000
-"""The same for agents that learn from unrolls or sequences. PPO makes its gradient steps one after the other, with few
-steps of environments in between: 20,000 take as long as the compiler, and save as much processor time as it takes. A
-graph of sequences takes the compiler twice as long as others."""
+"""`BEGIN` and `USE_FROM` of agents that learn from unrolls or sequences. PPO makes its gradient steps one after the
+other, with few steps of environments in between: 20,000 take as long as the compiler, and save as much processor time
+as it takes. A graph of sequences takes the compiler twice as long as others."""
 
 RECORD_FROM = 20
 """The first update that is recorded on a GPU. Those before choose their kernels, which takes a few updates."""

@@ -90,7 +90,7 @@ BFLOAT16 = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "avx10_1", "avx10_2")
 
 
 def has_bfloat16() -> bool:
-    """Whether this machine's processor has instructions for bfloat16; true where PyTorch does not say."""
+    """Whether this machine's processor has instructions for bfloat16; true where PyTorch does not report it."""
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     known = [capabilities[name] for name in BFLOAT16 if name in capabilities]
     return any(known) or not known

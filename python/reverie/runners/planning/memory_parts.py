@@ -19,7 +19,7 @@ def is_replay(part: str) -> bool:
 
 
 def on_disk(memory: Mapping[str, int], limit: int, items: int) -> dict[str, int]:
-    """`memory`, where the parts of the replay, of so many items, keep `limit` bytes in memory and the rest on disk."""
+    """`memory`, with `limit` bytes of the parts of the replay, of `items` items, in memory and the rest on disk."""
     replay = {part: size for part, size in memory.items() if is_replay(part)}
     total = sum(replay.values())
     if total <= limit:

@@ -12,7 +12,7 @@ from reverie.runners.planning.topology import RunnerName
 def page_address(http: str | int | Page, runner: RunnerName) -> Page:
     """The page, with its credentials read.
 
-    On Ray the node of the run's first server opens it, so that only that node can tell whether its port is free.
+    On Ray the node of the run's first server opens it, so that only that node can find whether its port is free.
 
     Raises:
         TypeError, ValueError: a malformed address, one that is in use, or one that other machines can reach without a

@@ -31,7 +31,7 @@ LOCKED_AHEAD = 4
 """Batches in page-locked memory if batches are drawn ahead for a GPU: two that a thread has sent, and two that were
 read before their copies were done, whose memory PyTorch keeps for the next ones. The thread has one more as drawn."""
 LOCKED = 2
-"""The same if each batch is drawn on demand: the one that is copied, and the one before."""
+"""Batches in page-locked memory if each is drawn on demand: the one that is copied, and the one before."""
 
 
 def plan(

@@ -25,7 +25,7 @@ RunnerName = Literal["local", "process", "ray"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where the roles of one kind run."""
+    """The place in which the roles of one kind run."""
 
     role: str
     count: int
@@ -98,7 +98,7 @@ class Topology:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where each kind of role runs. The supervisor runs in this process and is not among them."""
+        """The place of each kind of role. The supervisor runs in this process and is not among them."""
         if self.runner == "local":
             where = "this process, taking turns in one thread"
             return (Place("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)

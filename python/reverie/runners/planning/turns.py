@@ -13,7 +13,7 @@ def require_turns(agent: str, needs: TableNeeds, tables: Sequence[Table]) -> Non
     """Raise ValueError for a table that never makes the learner wait: the loop learns whenever the table has a batch.
 
     Only the tables of `needs` decide whose turn it is; an agent may have others.
-    A table without items to draw makes it wait, too: one whose items leave it after so many draws, as a queue.
+    A table without items to draw makes it wait, too: one whose items leave it after a number of draws, as a queue.
     """
     for table in (one for one in tables if one.name in needs.tables):
         limiter = table.rate_limiter

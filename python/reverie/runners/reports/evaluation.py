@@ -75,7 +75,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class _Episode:
-    """What an evaluation keeps of an episode."""
+    """The figures of an episode that an evaluation keeps."""
 
     total: float
     length: int
@@ -107,7 +107,7 @@ class Evaluator:
     def __init__(self, env: EnvSpec | str, num_envs: int) -> None:
         """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is.
 
-        Of a description it makes the environment for evaluations: `EnvSettings.evaluation_env`, with the wrappers
+        With a description it makes the environment for evaluations: `EnvSettings.evaluation_env`, with the wrappers
         `evaluation_wrappers`, if they are set.
 
         Raises TypeError for an environment: the evaluator makes its own, `num_envs` of them.

@@ -148,7 +148,7 @@ class Result:
 
 
 def policy_of(topology: Topology, agent: Agent, reference: str, weights: Weights, env_steps: int) -> TrainedPolicy:
-    """The policy of a run with these weights, after so many steps; its sampled actions are those of the seed 0."""
+    """The policy of a run with these weights, after `env_steps`; its sampled actions are those of the seed 0."""
     policy = agent.make_policy(topology.env, topology.config)
     policy.load(weights)
     return TrainedPolicy(
@@ -226,9 +226,9 @@ class RoleRestarted:
     role: str
     """Such as "actor 3"."""
     reason: str
-    """What ended it."""
+    """The reason for its end."""
     resumed_from: str
-    """What its replacement resumes from."""
+    """The state that its replacement resumes from, as text."""
     restarts: int
     """The number of restarts of this role in this run."""
 
@@ -250,7 +250,7 @@ class ShardMoved:
 class RoleAwaited:
     """A role of a distributed run has not started, or does not report; repeated while that lasts.
 
-    Of a run in one process: its evaluation takes longer than `evaluation_seconds`; reported once.
+    In a run in one process: its evaluation takes longer than `evaluation_seconds`; reported once.
     """
 
     env_steps: int
@@ -258,7 +258,7 @@ class RoleAwaited:
     seconds: float
     """Since it was requested, or since its last report."""
     reason: str
-    """What it lacks, or what holds it up, if known; empty if it is only slow."""
+    """The thing that it lacks, or that holds it up, if known; empty if it is only slow."""
     begun: bool = False
     """It had started, and does not report now, e.g. because its process is stopped."""
 
@@ -271,7 +271,7 @@ class TrainingWaits:
     seconds: float
     """Since the last step or update."""
     reason: str
-    """What the roles wait for."""
+    """The conditions that the roles wait for."""
     most: float
     """Seconds after which the run ends."""
 

@@ -26,12 +26,12 @@ from reverie.specs import TensorSpec
 TOGETHER = 8
 """Environments that are played together."""
 FIRST_SEED = 50_000
-"""Of the episodes, unless another is given: training and evaluations have others."""
+"""The first seed of the episodes, unless another is given: training and evaluations have others."""
 
 
 @dataclass(frozen=True)
 class RecordedEpisodes:
-    """What was written."""
+    """The outcome of `record_episodes`: the data set that was written."""
 
     path: Path
     format: str
@@ -66,7 +66,7 @@ def record_episodes(
     The columns are `obs` (as the environment with its wrappers returns it, nests as columns `obs/NAME`, frames
     stacked), `action` (as the environment takes it: int64, or float32), `reward` (float32, not clipped or scaled),
     `terminated` and `truncated`. Each episode has one more row with its last observation. Episodes of Atari end with
-    the game and not with a life. A Parquet file says of which environment and agent it is (`Source.details`).
+    the game and not with a life. A Parquet file names its environment and agent (`Source.details`).
 
     The same arguments give the same data set on the same kind of processor. Blocks until it is written. Up to 8
     episodes are in memory: an environment that never ends needs a `time_limit`.
@@ -74,7 +74,7 @@ def record_episodes(
     Args:
         policy: what `reverie.load_policy` returns.
         path: the file (Parquet) or folder, which must not exist. It has its name only once it is complete.
-        steps: whole episodes are played until they have at least so many steps.
+        steps: whole episodes are played until they have at least this number of steps.
         episodes: the number of episodes, in the place of `steps`.
         greedy: True takes the best actions. False draws them as `policy(observation, greedy=False)` does: agents whose
             actors have an epsilon each (Ape-X DQN, R2D2) draw with the smallest one, and noise is independent from step

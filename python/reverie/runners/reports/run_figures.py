@@ -10,7 +10,7 @@ from reverie.runners.reports.events import CurvePoint, Evaluated, Event, Finishe
 from reverie.runners.reports.sparse_events import SparseEvents
 
 MOST_POINTS = 500
-"""Points of the curve that are published. Of a longer one every second, fourth, ... point and the last are."""
+"""The most points of the curve that are published; a longer curve has every second, fourth, ... and the last."""
 MOST_ACTIVITIES = 60
 """Activities that are published: those that took longest."""
 MOST_BYTES = 1000
@@ -85,7 +85,7 @@ def _figures(started: Started, progress: Progress | None, curve: list[CurvePoint
 
 
 def thinned(curve: list[CurvePoint], most: int = MOST_POINTS) -> list[CurvePoint]:
-    """At most `most` (2 or more) points, equally many apart but for the last, which is kept."""
+    """At most `most` (2 or more) points at equal distances, and the last one."""
     step = 1
     while len(curve) > step * (most - 1):
         step *= 2

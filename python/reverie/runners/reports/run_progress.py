@@ -170,7 +170,7 @@ class RunProgress:
         }
 
     def _next(self, due: int, before: int, every: int) -> int:
-        """The next step at which something is due `every` so many steps; it was to be due at `due` with `before`."""
+        """The next step at which an action is due `every` number of steps; with `before` it was to be due at `due`."""
         if every == before or due <= self.env_steps:
             return due
         return self._after(due - before, every)

@@ -109,7 +109,7 @@ class BundleRole(LearningRole):
             link.pause(0.02)
 
     def handle(self, command: Command) -> Report | None:
-        """As a learner; if the parameters went back to an older version, the acting policy does too."""
+        """As a learner does. If the parameters went back to an older version, the acting policy does, too."""
         if isinstance(command, Publish):
             self._server.publish(command.figures)
             return None

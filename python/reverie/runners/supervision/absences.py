@@ -21,7 +21,7 @@ class Absence:
 
     seconds: float
     reason: str = ""
-    """What it lacks, or what holds it up, worded to follow "it"; empty if unknown."""
+    """The thing that it lacks, or that holds it up, worded to follow "it"; empty if unknown."""
     begun: bool = False
     """It had started, and does not report now. Such a role does not time out: it may be busy, or be continued."""
 

@@ -10,12 +10,12 @@ LOST_SECONDS = 2.0
 
 
 class Wait(NamedTuple):
-    """What the last report of an actor or a learner said."""
+    """The state of an actor or a learner in its last report."""
 
     waits: bool
     """Whether it waits for weights or a batch."""
     reported_at: float
-    """When the report came, in seconds."""
+    """The time of the report, in seconds."""
 
 
 class LostUnrolls:

@@ -15,7 +15,7 @@ SAVE_SECONDS = 7200.0
 
 
 Wait = Callable[[Callable[[], bool], str, float, Callable[[], object] | None], None]
-"""Waits until a function returns True, for what a text names, for so many seconds; calls another in every turn."""
+"""Waits until a function returns True: `(function, text of the condition, seconds at most, called in every turn)`."""
 
 
 class Requests:

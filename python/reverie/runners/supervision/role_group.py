@@ -85,7 +85,7 @@ class RoleGroup:
         self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
         self._setups = RoleSetups(agent, topology, state)
         self._storages = list(storages)
-        """Of each server, as its next process is to start."""
+        """The storage of each server with which its next process starts."""
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0

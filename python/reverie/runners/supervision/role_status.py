@@ -34,7 +34,7 @@ class RoleStatus:
     """The state that its replacement resumes from."""
     state_of: str = "nothing"
     table_of: str = "an empty table"
-    """What a bundle's table resumes from."""
+    """The state that a bundle's table resumes from."""
     waiting: bool = False
     """Not started yet: a shard that it needs is not ready."""
     moving: bool = False
@@ -42,5 +42,5 @@ class RoleStatus:
 
     @property
     def resumes_from(self) -> str:
-        """What its replacement resumes from, as text."""
+        """The state that its replacement resumes from, as text."""
         return f"{self.state_of}, and {self.table_of}" if self.setup.name.kind == "bundle" else self.state_of

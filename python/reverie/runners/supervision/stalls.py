@@ -23,7 +23,7 @@ class StallWatch:
         return now - self._since
 
     def is_due(self, seconds: float) -> bool:
-        """Whether a stall of so many seconds is to be reported; true once, and then each `REPEAT_SECONDS`."""
+        """Whether a stall of `seconds` is to be reported; true once, and then each `REPEAT_SECONDS`."""
         if seconds < self._next:
             return False
         self._next = seconds + REPEAT_SECONDS

@@ -41,7 +41,7 @@ impl TierState {
             }
         }
         if !records.is_empty() {
-            // What moves leave free is for this.
+            // Moves leave these bytes free for it.
             match written.files.write(&bytes, 0) {
                 Ok((to, at)) => written.store(&to, at, records),
                 // Its other chunks stay where they are, and the file is found again later.

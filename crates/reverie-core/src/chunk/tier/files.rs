@@ -65,7 +65,7 @@ impl Place {
         Self { file: Arc::clone(file), offset, length }
     }
 
-    /// Reads from so many bytes before the place on.
+    /// Reads from `before` bytes before the place on.
     pub(super) fn read_before(&self, before: u64, into: &mut [u8]) -> Result<()> {
         let offset = self.offset.saturating_sub(before);
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
@@ -306,7 +306,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Of chunks that were read after the end.
+        // Files of chunks that were read after the end.
         self.remove_unused();
     }
 }

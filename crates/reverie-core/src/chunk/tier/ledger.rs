@@ -88,7 +88,7 @@ impl Ledger {
         self.file_bytes.max(self.used.load(Relaxed) / SHARE)
     }
 
-    /// The most bytes of a file that has several chunks, whatever is on the disk; compaction of one needs so many.
+    /// The most bytes of a file that has several chunks, whatever is on the disk; compaction of one needs as many.
     ///
     /// Moves leave them free.
     pub(super) fn largest_file(&self) -> Option<u64> {
@@ -129,7 +129,7 @@ impl Ledger {
         self.changes.load(Relaxed) != self.looked_at.load(Relaxed)
     }
 
-    /// True if the files have more bytes than the chunks by so much that some should be removed or compacted.
+    /// True if the files are so much larger than the chunks that some should be removed or compacted.
     pub(super) fn is_littered(&self) -> bool {
         // The file that is written does not count.
         let stored = self.stored.load(Relaxed) + self.file_bytes;

@@ -87,7 +87,7 @@ impl TierState {
             let Some(memory) = memory.upgrade() else { return };
             self.relieve(&*memory, self.low());
             if next.is_none_or(|next| next <= clock.now()) {
-                // What is freed while it looks is another change, and wakes this thread.
+                // Bytes that are freed while it looks are another change, and wake this thread.
                 let seen = self.ledger.changes.load(Relaxed);
                 next = self.compact(&*memory).map(|pause| clock.now() + pause);
                 if next.is_some() {

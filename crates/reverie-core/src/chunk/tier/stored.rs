@@ -1,8 +1,9 @@
 //! The form of a chunk that is on the disk.
 //!
-//! The file has the stored bytes of the columns, one after the other; a segment has what `saved.rs` says. What finds and
-//! checks them stays in memory: the shape, which chunks of equal columns share, the CRC-32 of each block, and the bits
-//! of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it is first read.
+//! The file has the stored bytes of the columns, one after the other; a segment has the form of `saved.rs`. The data
+//! that finds and checks them stays in memory: the shape, which chunks of equal columns share, the CRC-32 of each
+//! block, and the bits of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it
+//! is first read.
 
 use super::super::codec::{Coding, Packed, RAW, Section};
 use super::files::Place;
@@ -176,7 +177,7 @@ impl Stored {
     /// Bytes of memory of the smallest, its reference counts included.
     pub(in crate::chunk) const LEAST: u64 = (size_of::<Self>() + 2 * size_of::<usize>()) as u64;
 
-    /// Bytes of memory, its reference counts included. What chunks share is counted with the first of them.
+    /// Bytes of memory, its reference counts included. Memory that chunks share is counted with the first of them.
     pub(in crate::chunk) fn memory_bytes(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| {
             let holes: usize = rest.holes.iter().map(|bits| bits.len() + size_of::<Box<[u8]>>()).sum();

@@ -31,7 +31,7 @@ impl OpenCells {
     }
 }
 
-/// True if the pattern differs from an opened one in nothing but the sizes that are open there.
+/// True if the pattern differs from an opened one only in the sizes that are open there.
 ///
 /// Another item of the table has that form, so the signature opens the same sizes of this one.
 fn opens(opened: &Pattern, pattern: &Pattern) -> bool {
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(opened_shape(column(&[3], true), true, &[Some(1), ANY]), [ANY_SIZE], "a step with a time axis");
         assert_eq!(opened_shape(column(&[3], false), false, &[Some(4), ANY]), [ANY_SIZE], "behind a time axis");
         assert_eq!(opened_shape(column(&[3], false), true, &[ANY]), [ANY_SIZE], "the signature of a step");
-        // The time axis is no size of a cell, and neither are further axes.
+        // The time axis is not a size of a cell, and neither are further axes.
         assert_eq!(opened_shape(column(&[3], false), false, &[ANY, Some(3)]), [3]);
         assert_eq!(opened_shape(column(&[], false), false, &[ANY]), [] as [usize; 0]);
         assert_eq!(opened_shape(column(&[2, 3], true), false, &[Some(2), ANY]), [2, 3]);

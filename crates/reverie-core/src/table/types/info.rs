@@ -139,7 +139,7 @@ impl Stats {
         self.age_sum -= u128::from(age);
     }
 
-    /// Counts an item that leaves after so many draws.
+    /// Counts an item that leaves after `times` draws.
     #[inline]
     pub(in crate::table) fn note_left(&mut self, times: u32) {
         self.times_histogram[Self::times_bucket(times)] += 1;

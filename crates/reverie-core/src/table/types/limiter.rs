@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What happened to a table since its start or reset.
+/// The counts of a table since its start or reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Items that were inserted; an assignment to a present item does not count.

@@ -45,7 +45,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A budget for so many tables, which [`Budget::hold`] sets.
+    /// A budget for this number of tables, which [`Budget::hold`] sets.
     pub(super) fn new(meter: Arc<Meter>, max_bytes: Option<u64>, tables: usize) -> Self {
         let largest = (0..if max_bytes.is_some() { tables } else { 0 }).map(|_| AtomicU64::new(0)).collect();
         Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into(), largest }

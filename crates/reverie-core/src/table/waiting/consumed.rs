@@ -93,7 +93,7 @@ impl Pending<Draws> for OnceConsumed {
         }
     }
 
-    /// The caller gets all draws that are made. They say that they are not committed, unless they are.
+    /// The caller gets all draws that are made. They are marked as not committed, unless they are.
     fn cancel(mut self: Box<Self>) -> Result<Draws> {
         self.withdraw();
         let made = taken(&mut self.stage());

@@ -28,7 +28,7 @@ impl Withdrawal {
     /// The output of a future; `None` if the request is withdrawn before.
     pub async fn or<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
-        // A withdrawal polls the whole request again. What has arrived by then is not lost.
+        // A withdrawal polls the whole request again. An outcome that has arrived by then is not lost.
         poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending if self.is_made() => Poll::Ready(None),

@@ -48,7 +48,7 @@ pub trait Durable: Send + Sync {
 
 /// The outcome of a request that waits for its commit.
 pub trait Outcome: Default {
-    /// The outcome of a request that was done, or done in part, and was withdrawn before its commit; `why` says so.
+    /// The outcome of a request that was done, or done in part, and was withdrawn before its commit; `why` reports it.
     ///
     /// It must not look like that of a request whose commit is there.
     fn not_committed(self, why: String) -> Result<Self>;
@@ -243,7 +243,7 @@ impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
         *stage = next;
     }
 
-    /// The outcome says that it is not committed, unless it is.
+    /// The outcome is marked as not committed, unless it is.
     fn cancel(mut self: Box<Self>) -> Result<T> {
         self.withdraw();
         let last = std::mem::replace(&mut *self.stage(), DurableStage::Taken);

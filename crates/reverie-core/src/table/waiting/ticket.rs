@@ -240,8 +240,8 @@ impl<T> Ticket<T> {
 
     /// Withdraws the request and returns its completed part, all of it if it was completed meanwhile.
     ///
-    /// Items of an insert that are in their table stay there. If the journal has not written what is done, the outcome says
-    /// so, see [`Error::NotCommitted`](crate::error::Error::NotCommitted) and
+    /// Items of an insert that are in their table stay there. If the journal has not written what is done, the outcome
+    /// reports it, see [`Error::NotCommitted`](crate::error::Error::NotCommitted) and
     /// [`Draws::not_committed`](crate::sample::Draws::not_committed).
     pub fn cancel(mut self) -> Result<T>
     where

@@ -101,7 +101,7 @@ impl Forms {
         }
     }
 
-    /// Releases the least recently used half if there are too many, or as many as a message says.
+    /// Releases the least recently used half if there are too many, or as many as a message may name.
     pub(super) fn tidy(&mut self, released: &mut Vec<u32>) {
         if self.known.len() <= KEPT {
             return;

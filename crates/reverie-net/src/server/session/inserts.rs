@@ -120,7 +120,7 @@ impl Session {
             None => table.insert(items),
         };
         match inserted {
-            // What is in stays there: an insert that repeats it would be a second one.
+            // Inserted items stay: an insert that repeats them would be a second one.
             Err(error) => self.refuse_insert(id, &error.with_part(in_before)),
             Ok(mut ticket) => match ticket.poll() {
                 Some(Ok(keys)) => {

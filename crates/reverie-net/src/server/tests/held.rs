@@ -9,7 +9,7 @@ use reverie_core::table::{Change, Leased, Lessee, SharedTable};
 const CLIENT: u8 = 3;
 const REQUEST: u64 = 7;
 
-/// A server whose table deletes sampled items and has so many.
+/// A server whose table deletes sampled items and has `items` of them.
 fn consuming(items: usize) -> (Arc<ServerState>, Arc<SharedTable>) {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
@@ -185,7 +185,7 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     drop(shared);
 }
 
-/// An answer whose lease has parts, as that of several tables has: four draws, in groups of so many and of the rest.
+/// An answer whose lease has parts, as that of several tables has: four draws, in groups of `first` and of the rest.
 async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> Answer {
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     let mut draws = Draws::default();

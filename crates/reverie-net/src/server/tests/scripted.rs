@@ -1,4 +1,4 @@
-//! A transport whose client does what the test says, and a server with one table.
+//! A transport whose client follows the test, and a server with one table.
 
 use super::super::{Limits, ServerOptions, ServerState};
 use crate::bulk::BulkIn;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A transport whose client reads when the test says so.
+/// A transport whose client reads when the test lets it.
 #[derive(Clone, Default)]
 pub(super) struct ScriptedConnection(Arc<Mutex<Script>>);
 
@@ -189,7 +189,7 @@ pub(super) fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
     items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
 }
 
-/// Connects the session of that name; returns whether the hello says that its outcomes are lost.
+/// Connects the session of that name; returns whether the hello reports that its outcomes are lost.
 pub(super) async fn connect_as(shared: &Arc<ServerState>, name: u8) -> (ScriptedConnection, bool) {
     let connection = ScriptedConnection::default();
     connection.hello();

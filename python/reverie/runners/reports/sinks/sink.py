@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 def read_identity(folder: Path, sink: str) -> dict[str, Any]:
-    """What a sink saved about the run in this folder; empty if it saved nothing that can be read."""
+    """The data that a sink saved about the run in this folder; empty if it saved nothing that can be read."""
     try:
         identity = json.loads(_identity_file(folder, sink).read_text(encoding="utf-8"))
     except (OSError, ValueError):

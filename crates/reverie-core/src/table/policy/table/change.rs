@@ -109,7 +109,7 @@ impl Table {
 
     /// Deletes items for which every condition holds at `now`, in nanoseconds of the table's clock.
     ///
-    /// The other items are counted with the missing keys. Of a queue, another item may take the place of a deleted one:
+    /// The other items are counted with the missing keys. In a queue, another item may take the place of a deleted one:
     /// see [`Table::remove_undrawn`].
     pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> Updated {
         let mut result = Updated::default();
