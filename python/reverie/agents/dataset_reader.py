@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from reverie.agents.actions import Enumeration
-from reverie.agents.continuous import ActionScale
 from reverie.agents.core import Crash, Stopwatch, WeightSource
-from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
-from reverie.agents.observations import pack, part_of
+from reverie.agents.dataset_columns import RowReader, require_columns
+from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
@@ -59,6 +56,12 @@ class DatasetSettings(ReplaySettings):
         idle = dict.fromkeys(own, "a dataset is read") if self.dataset else {"dataset_rename": "dataset is empty"}
         return {**super().without_effect(), **idle}
 
+    def require_files(self, spec: EnvSpec, *, elsewhere: bool) -> None:
+        """Also the data set: raises as `opened` does, and for one that does not fit. Reads no rows of most files."""
+        super().require_files(spec, elsewhere=elsewhere)
+        if self.dataset and not (elsewhere and not os.path.exists(self.dataset)):
+            _require_fitting(self.opened(), spec, self)
+
     def opened(self) -> Source:
         """The data set, with its columns under their new names. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
@@ -91,7 +94,7 @@ class DatasetReader:
         self._discount, self._bound = config.discount, spec.reward_bound
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
-        self._action = _actions_of(spec, self._source)
+        self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
         self._return = self._discounted = 0.0
@@ -118,8 +121,10 @@ class DatasetReader:
         with self._watch("read"):
             row = self._next()
         self._sums.append((self._return, self._discounted))
-        obs, final = self._observation(row.obs), None if row.final_obs is None else self._observation(row.final_obs)
-        reward = float(row.reward)
+        obs, reward = self._reader.observation(row.obs, row.row), self._reader.reward(row.reward, row.row)
+        final = None
+        if row.final_obs is not None:  # of the next row, or of this one where the data set does not have that
+            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.row + 1)
         self._return += reward
         if self._bound is not None:
             reward = min(max(reward, -self._bound), self._bound)
@@ -130,7 +135,7 @@ class DatasetReader:
         with self._watch("append"):
             self._writer.append(
                 obs,
-                self._action(row.action),
+                self._reader.action(row.action, row.row),
                 np.float32(reward),
                 row.terminated,
                 row.truncated,
@@ -151,11 +156,6 @@ class DatasetReader:
             row = next(self._rows)
         self._row += 1
         return row
-
-    def _observation(self, observation: Any) -> NDArray[Any]:
-        if self._spec.leaves:
-            return pack(self._spec.leaves, [np.asarray(part_of(observation, leaf)) for leaf in self._spec.leaves])
-        return np.asarray(observation, self._spec.obs_dtype)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until at most the items of two steps are unconfirmed."""
@@ -189,56 +189,11 @@ class DatasetReader:
             self._writer.close(timeout=0)
 
 
-def _actions_of(spec: EnvSpec, source: Source) -> Callable[[Any], NDArray[Any]]:
-    """A function from the actions of a data set to those of tables and losses: scaled, or the number of a choice."""
-    if spec.num_actions is None:
-        scale = ActionScale(spec)
-        return lambda action: scale.from_env(np.asarray(action, np.float32))
-    enumeration = Enumeration(spec.action_sizes)
-    sizes = np.array(spec.action_sizes or (spec.num_actions,))
-
-    def number(action: Any) -> NDArray[np.int64]:
-        chosen = np.asarray(action, np.int64).reshape(len(spec.action_sizes) or ())
-        if ((chosen < 0) | (chosen >= sizes)).any():
-            raise UnsupportedEnvironmentError(
-                f"{source.path} has the action {chosen.tolist()}, and actions of {spec.env_id} are {spec.action_space}:"
-                " name a data set of this environment"
-            )
-        return enumeration.from_env(chosen)
-
-    return number
-
-
 def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
-    """Raise `UnsupportedEnvironmentError` for a data set with other shapes, ValueError for one that does not fit."""
-    columns = {name: tuple(one.shape) for name, one in source.columns.items()}
-    if spec.num_actions is not None:
-        _require_whole_numbers(source, spec)
-    if spec.num_actions is not None and not spec.action_sizes:
-        if columns.get("action") == (1,):  # some programs store a number as an array of one number
-            columns["action"] = ()
-        wanted: dict[str, tuple[int, ...]] = {"action": ()}
-    else:
-        wanted = {"action": (spec.action_size or len(spec.action_sizes),)}
-    if not spec.leaves:
-        wanted["obs"] = spec.obs_shape
-    for name, shape in wanted.items():
-        if name in columns and columns[name] != shape:
-            raise UnsupportedEnvironmentError(
-                f"{source.path} has {name} of shape {columns[name]}, and {spec.env_id} has {shape}: name a data set of"
-                " this environment"
-            )
+    """Raise `UnsupportedEnvironmentError` for a data set of another environment, ValueError for one with more rows."""
+    require_columns(source, spec)
     if source.num_rows is not None and source.num_rows > config.capacity:
         raise ValueError(
             f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows: with less, the first rows"
             " would leave the table before the last ones are in it"
-        )
-
-
-def _require_whole_numbers(source: Source, spec: EnvSpec) -> None:
-    column = source.columns.get("action")
-    if column is not None and np.dtype(column.dtype).kind not in "iub":
-        raise UnsupportedEnvironmentError(
-            f"{source.path} has action of dtype {column.dtype}, and actions of {spec.env_id} are {spec.action_space}:"
-            " name a data set of this environment"
         )

@@ -1,0 +1,183 @@
+"""Data sets whose columns or numbers are not those of the environment: refused with data set, column and row."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("torch")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+import reverie  # noqa: E402
+from reverie.agents import find  # noqa: E402
+from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.env_settings import EnvSettings  # noqa: E402
+from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.runners import plan  # noqa: E402
+
+Box = spaces.Box
+ROWS = 6
+SPACES = {
+    "Image": Box(0, 255, (12, 12, 3), np.uint8),
+    "Shades": Box(0, 1, (12, 12, 3), np.float32),
+    "Binary": Box(0, 1, (12, 12, 3), np.uint8),
+    "Whole": Box(-100, 100, (3,), np.int64),
+    "Bytes": Box(0, 255, (3,), np.uint8),
+    "Numbers": Box(-1, 1, (3,), np.float32),
+    "Choice": spaces.Discrete(4, start=2),
+    "Nest": spaces.Dict({"a": Box(-1, 1, (2,)), "b": spaces.Tuple((Box(-1, 1, (3,)), spaces.Discrete(3)))}),
+}
+
+
+def registered(name, space, actions):
+    class Still(gymnasium.Env):
+        observation_space, action_space = space, actions
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return space.sample(), {}
+
+        def step(self, action):
+            return space.sample(), 0.0, True, False, {}
+
+    gymnasium.register(f"ReverieStill{name}-v0", Still)
+
+
+for one, its in SPACES.items():
+    registered(one, its, spaces.Discrete(2))
+registered("Reach", SPACES["Numbers"], Box(-2, 2, (2,), np.float32))
+
+
+def drawn(shape=(), dtype=np.float32, high=1):
+    return np.random.default_rng(0).uniform(0, high, (ROWS, *shape)).astype(dtype)
+
+
+def written(tmp_path, **columns):
+    """A file of one episode; a name with "__" is a nest."""
+    steps = {
+        "action": np.zeros(ROWS, np.int64),
+        "reward": np.ones(ROWS, np.float32),
+        "terminated": np.arange(ROWS) == ROWS - 1,
+    }
+    columns = {**steps, **{name.replace("__", "/"): column for name, column in columns.items()}}
+    arrays = {name: (column.tolist() if column.ndim > 1 else column) for name, column in columns.items()}
+    kinds = {name: pa.from_numpy_dtype(column.dtype) for name, column in columns.items() if column.ndim > 1}
+    made = {}
+    for name, array in arrays.items():
+        kind = kinds.get(name)
+        for _ in range(columns[name].ndim - 1):
+            kind = pa.list_(kind)
+        made[name] = pa.array(array, kind)
+    pq.write_table(pa.table(made), tmp_path / "data.parquet")
+    return str(tmp_path / "data.parquet")
+
+
+def reader(name, path, agent="cql", environment=None, **changes):
+    spec, agent = describe(f"ReverieStill{name}-v0", environment), find(agent)
+    config = agent.load_preset("CartPole-v1" if agent.name == "cql" else "Pendulum-v1").config
+    config = dataclasses.replace(config, dataset=path, learning_starts=1, **changes)
+    (table,) = agent.make_tables(spec, config, seed=0)
+    free = reverie.rate_limiters.MinSize(1)
+    server = reverie.Server([table.replace(rate_limiter=free, sampler=reverie.selectors.Fifo())], listen=False)
+    made = agent.make_actor(spec, config, server.client(), None, index=0, seed=0, watch=Stopwatch())
+    made.server = server
+    return made
+
+
+def read(name, path, **options):
+    one = reader(name, path, **options)
+    for _ in range(ROWS):
+        one.act()
+    one._writer.flush()
+    return one.server.client().sample_batch("replay", 1, timeout=5).data
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        ("Image", {"obs": drawn((3, 12, 12), np.uint8)}, r"has obs of shape \(3, 12, 12\), and .* has \(12, 12, 3\): "),
+        ("Image", {"obs": drawn((432,), np.uint8, 255)}, r"has obs of shape \(432,\), and .* has \(12, 12, 3\): "),
+        ("Image", {"obs": drawn((12, 12, 3))}, "has obs of dtype float32, and .* has images of uint8"),
+        ("Shades", {"obs": drawn((12, 12, 3), np.uint8, 255)}, "has obs of dtype uint8, and .* has images of float32"),
+        ("Choice", {"obs": np.array(["a"] * ROWS)}, r"has obs of dtype \S+, and .* has numbers"),
+        ("Numbers", {"obs__a": drawn((3,))}, r"has obs/a, and .* has one array as obs: "),
+        ("Numbers", {"obs": drawn((2, 3))}, r"has obs of shape \(2, 3\), and .* has \(3,\): .*frame_stack=2"),
+        ("Choice", {"obs": drawn((3,), np.int64, 4)}, r"has obs of shape \(3,\), and .* has \(\): "),
+        ("Nest", {"obs": drawn((5,))}, "has no obs/a, and .* has it"),
+        ("Nest", {"obs__a": drawn((2,))}, "has no obs/b/0, and .* has it"),
+        (
+            "Nest",
+            {"obs__a": drawn((3,)), "obs__b__0": drawn((3,)), "obs__b__1": drawn((), np.int64, 3)},
+            r"has obs/a of shape \(3,\), and .* has \(2,\): ",
+        ),
+        ("Numbers", {"obs": drawn((3,)), "reward": np.array(["a"] * ROWS)}, "column 'reward' must be a number"),
+        ("Numbers", {"obs": drawn((3,)), "truncated": np.array(["no"] * ROWS)}, "column 'truncated' must be a number"),
+    ],
+)
+def test_columns_that_are_not_the_environments_are_refused_when_the_run_is_planned(name, columns, message, tmp_path):
+    path = written(tmp_path, **columns)
+    with pytest.raises(ValueError, match=message) as caught:
+        reader(name, path)
+    assert path in str(caught.value)
+    agent = find("cql")
+    config = dataclasses.replace(agent.load_preset("CartPole-v1").config, dataset=path)
+    with pytest.raises(ValueError, match=message):
+        plan(agent, f"ReverieStill{name}-v0", config=config)
+
+
+def changed(column, value):
+    column = column.copy()
+    column[4] = value
+    return column
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        ("Whole", {"obs": drawn((3,))}, r"row 0 \(from 0\): obs has 0\.\d+, which int64 cannot hold"),
+        ("Bytes", {"obs": np.full((ROWS, 3), 300)}, "row 0 .*: obs has 300, which uint8 cannot hold"),
+        ("Binary", {"obs": changed(drawn((12, 12, 3), np.uint8), 255)}, "row 4 .*: obs has 255, .* from 0 to 1"),
+        ("Shades", {"obs": changed(drawn((12, 12, 3)), 7.5)}, r"row 4 .*: obs has 7\.5, .* from 0 to 1"),
+        ("Choice", {"obs": changed(np.full(ROWS, 3), 6)}, "row 4 .*: obs has 6, .* from 2 to 5"),
+        ("Choice", {"obs": changed(np.full(ROWS, 3), 0)}, "row 4 .*: obs has 0, .* from 2 to 5"),
+        (
+            "Nest",
+            {"obs__a": drawn((2,)), "obs__b__0": changed(drawn((3,)), np.nan), "obs__b__1": drawn((), np.int64)},
+            "row 4 .*: obs/b/0 has nan, .* must be finite",
+        ),
+        ("Numbers", {"obs": changed(drawn((3,)), np.nan)}, "row 4 .*: obs has nan, .* must be finite"),
+        ("Numbers", {"obs": changed(drawn((3,), np.float64), 1e300)}, r"row 4 .*: obs has 1e\+300, .* must be finite"),
+        (
+            "Numbers",
+            {"obs": drawn((3,)), "reward": changed(drawn(), -np.inf)},
+            "row 4 .*: reward has -inf, .* must be finite",
+        ),
+    ],
+)
+def test_numbers_that_are_not_the_environments_are_refused_with_their_row(name, columns, message, tmp_path):
+    path = written(tmp_path, **columns)
+    with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
+        read(name, path)
+    assert path in str(caught.value)
+
+
+def test_an_action_without_a_value_is_refused_with_its_row(tmp_path):
+    path = written(tmp_path, obs=drawn((3,)), action=changed(drawn((2,)), np.nan))
+    with pytest.raises(UnsupportedEnvironmentError, match=r"row 4 .*: action has nan, .* must be finite"):
+        read("Reach", path, agent="iql")
+
+
+def test_observations_that_fit_are_written_as_actors_write_them(tmp_path):
+    image = drawn((12, 12, 3), np.uint8, 255)
+    assert (read("Image", written(tmp_path, obs=image))["obs"][0] == image[0]).all()
+    for whole in (np.float32, np.int64, np.int8):
+        assert read("Whole", written(tmp_path, obs=np.full((ROWS, 3), 7, whole)))["obs"].tolist() == [[7, 7, 7]]
+    for choice in (np.full(ROWS, 3), np.full((ROWS, 1), 3), np.full(ROWS, 3, np.float32)):
+        assert read("Choice", written(tmp_path, obs=choice))["obs"].tolist() == [[1]], "counted from the start"
+    nest = {"obs__a": drawn((2,), np.float64), "obs__b__0": drawn((3,), np.int64), "obs__b__1": drawn((), np.int32)}
+    assert read("Nest", written(tmp_path, **nest, obs__more=drawn()))["obs"].dtype == np.uint8
+    stacks = EnvSettings(frame_stack=2)
+    assert read("Numbers", written(tmp_path, obs=drawn((2, 3))), environment=stacks)["obs"].shape == (1, 2, 3)
