@@ -181,3 +181,37 @@ def test_observations_that_fit_are_written_as_actors_write_them(tmp_path):
     assert read("Nest", written(tmp_path, **nest, obs__more=drawn()))["obs"].dtype == np.uint8
     stacks = EnvSettings(frame_stack=2)
     assert read("Numbers", written(tmp_path, obs=drawn((2, 3))), environment=stacks)["obs"].shape == (1, 2, 3)
+
+
+def ends(lengths, final, *, last_rows, terminated):
+    """Flags of episodes of so many steps, and the number of their rows; an end at the last step of each if `final`."""
+    flags, numbers = [], []
+    for number, length in enumerate(lengths):
+        flags += [*[False] * (length - 1), final, *[False] * last_rows]
+        numbers += [number] * (length + last_rows)
+    off = np.zeros(len(flags), bool)
+    flags = np.array(flags)
+    return np.array(numbers), *((flags, off) if terminated else (off, flags))
+
+
+@pytest.mark.parametrize("terminated", [True, False], ids=["terminated", "cut off"])
+@pytest.mark.parametrize("last_rows", [0, 1])
+@pytest.mark.parametrize("final", [True, False], ids=["ended", "open"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_the_table_needs_room_for_the_items_of_a_data_set_and_not_for_its_rows(
+    n_step, final, last_rows, terminated, tmp_path
+):
+    numbers, over, cut = ends((3, 1, 4), final, last_rows=last_rows, terminated=terminated)
+    rows = len(numbers)
+    columns = {"action": np.zeros(rows, np.int64), "reward": np.ones(rows, np.float32)}
+    columns |= {"obs": np.zeros((rows, 3), np.float32), "terminated": over, "truncated": cut, "episode": numbers}
+    path = written(tmp_path, **columns)
+    one = reader("Numbers", path, n_step=n_step)
+    one._writer.flush()
+    for _ in range(rows if not (final and last_rows) else rows - 3):
+        one.act()
+    one._writer.flush()
+    items = one.server.client().info().tables["replay"].current_size
+    reader("Numbers", path, n_step=n_step, capacity=items)
+    with pytest.raises(ValueError, match=rf"capacity is {items - 1}, and .* has {rows} rows, which make {items} items"):
+        reader("Numbers", path, n_step=n_step, capacity=items - 1)

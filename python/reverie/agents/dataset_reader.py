@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,7 +18,7 @@ from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import Source, open_dataset
-from reverie.integrations.datasets.importing import Append, appends
+from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
 
 EXPLORATION = (
     *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
@@ -62,10 +63,10 @@ class DatasetSettings(ReplaySettings):
         if self.dataset and not (elsewhere and not os.path.exists(self.dataset)):
             _require_fitting(self.opened(), spec, self)
 
-    def opened(self) -> Source:
-        """The data set, with its columns under their new names. Raises as `open_dataset` does."""
+    def opened(self, columns: Sequence[str] | None = None) -> Source:
+        """The data set, with its columns under their new names, or some of them. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
-        return open_dataset(self.dataset, rename={old: new for old, _, new in names} or None)
+        return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
 
 
 class DatasetReader:
@@ -192,8 +193,11 @@ class DatasetReader:
 def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
     """Raise `UnsupportedEnvironmentError` for a data set of another environment, ValueError for one with more rows."""
     require_columns(source, spec)
-    if source.num_rows is not None and source.num_rows > config.capacity:
+    if source.num_rows is None or source.num_rows <= config.capacity:
+        return
+    items = num_transitions(config.opened(columns=[one for one in FLAGS if one in source.columns]))
+    if items > config.capacity:
         raise ValueError(
-            f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows: with less, the first rows"
-            " would leave the table before the last ones are in it"
+            f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"
+            f" with less, the first ones would leave the table before the last ones are in it; set capacity={items}"
         )

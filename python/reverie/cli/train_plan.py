@@ -70,7 +70,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
             nodes=nodes(request),
             check_memory=request.check_memory,
         )
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, ImportError) as error:  # a data set may need an extra
         refuse(error)
     return topology, replace(preset, run=topology.run), agent
 

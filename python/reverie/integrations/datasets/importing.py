@@ -268,6 +268,32 @@ def require_transitions(source: Source) -> None:
     _Split(source)
 
 
+def num_transitions(source: Source) -> int:
+    """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
+
+    The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
+    last observation, of the step before.
+    """
+    starts, terminated, ended, before = [], [], [], None
+    for block in source.blocks():
+        assert block.episodes is not None
+        if not len(block):
+            continue
+        named = dict(zip(source.structure.paths, block.columns, strict=True))
+        flags = {name: named[name].reshape(len(block)).astype(bool) for name in FLAGS if name in named}
+        previous = block.episodes[0] - 1 if before is None else before
+        starts.append(block.episodes != np.concatenate([[previous], block.episodes[:-1]]))
+        terminated.append(flags["terminated"])
+        ended.append(np.logical_or.reduce(list(flags.values())))
+        before = block.episodes[-1]
+    if not starts:
+        return 0
+    first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
+    last = np.append(first[1:], True)
+    after_end = ~first & np.insert(over[:-1], 0, False)
+    return len(first) - int(np.count_nonzero(last & ~(final & ~after_end)))
+
+
 class _Split:
     """Divides steps into the arguments of `TransitionWriter.append`.
 
