@@ -215,3 +215,36 @@ def test_the_table_needs_room_for_the_items_of_a_data_set_and_not_for_its_rows(
     reader("Numbers", path, n_step=n_step, capacity=items)
     with pytest.raises(ValueError, match=rf"capacity is {items - 1}, and .* has {rows} rows, which make {items} items"):
         reader("Numbers", path, n_step=n_step, capacity=items - 1)
+
+
+def rows_of_reach(tmp_path, actions):
+    rows = len(actions)
+    columns = {"obs": np.zeros((rows, 3), np.float32), "reward": np.ones(rows, np.float32)}
+    return written(tmp_path, **columns, action=np.array(actions), terminated=np.arange(rows) == rows - 1)
+
+
+@pytest.mark.parametrize("end", ["the first rows are read", "all rows are read", "the run ends"])
+def test_actions_outside_of_the_space_are_clipped_with_one_warning_of_how_many(end, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("reverie.agents.dataset_columns.FIRST_ROWS", 4 if end == "the first rows are read" else 1000)
+    one = reader(
+        "Reach", rows_of_reach(tmp_path, [[0.0, 2.0], [-5.0, 0.0], [0.0, 2.0001], [3.0, 9.0], [7.0, 0.0]]), "iql"
+    )
+    for _ in range(4):
+        one.act()
+    assert len(caplog.records) == (end == "the first rows are read")
+    for _ in range(0 if end == "the run ends" else 8):
+        one.act()
+    one.close()
+    (record,) = caplog.records
+    seen = {"the first rows are read": "2 of 4 rows", "all rows are read": "3 of 5 rows", "the run ends": "2 of 4 rows"}
+    assert f"{seen[end]} have actions outside of Box(-2.0, 2.0, (2,), float32)" in record.getMessage()
+    assert "from -5 to 9, which are clipped" in record.getMessage()
+    assert str(tmp_path) in record.getMessage()
+
+
+def test_actions_within_the_space_but_for_rounding_errors_give_no_warning(tmp_path, caplog):
+    one = reader("Reach", rows_of_reach(tmp_path, [[2.0, -2.0], [2.0001, -2.0001]]), "iql")
+    for _ in range(5):
+        one.act()
+    one.close()
+    assert not caplog.records

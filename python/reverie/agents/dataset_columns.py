@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,9 +21,13 @@ from reverie.integrations.datasets import Source
 from reverie.integrations.datasets.importing import require_transitions
 from reverie.specs import TensorSpec
 
+_LOG = logging.getLogger("reverie")
 REMEDY = "name a data set of this environment"
 NEAR = 1e-3
-"""How far a floating-point image may be outside of [0, 1]: a rounding error."""
+"""How far a floating-point image may be outside of [0, 1], and an action of its bounds, as a share of their
+distance: a rounding error."""
+FIRST_ROWS = 1_000
+"""Rows after which actions outside of the space are reported, if there are any."""
 
 
 def require_columns(source: Source, spec: EnvSpec) -> None:
@@ -129,6 +134,12 @@ class RowReader:
         self._scale = ActionScale(spec) if spec.num_actions is None else None
         self._enumeration = Enumeration(spec.action_sizes)
         self._sizes = np.array(spec.action_sizes or (spec.num_actions,))
+        low, high = np.array(spec.action_low), np.array(spec.action_high)
+        near = NEAR * (high - low)
+        self._low, self._high = low - near, high + near
+        self._rows = self._clipped = 0
+        self._least, self._most = np.inf, -np.inf
+        self._reported = False
 
     def observation(self, nest: Any, row: int) -> NDArray[Any]:
         """The array of an observation, as actors write it."""
@@ -151,6 +162,7 @@ class RowReader:
         if self._scale is not None:
             scaled = self._scale.from_env(np.asarray(action, np.float32))
             self._require_finite("action", np.asarray(action), scaled, row)
+            self._count_clipped(np.asarray(action))
             return scaled
         chosen = np.asarray(action, np.int64).reshape(len(self._spec.action_sizes) or ())
         if ((chosen < 0) | (chosen >= self._sizes)).any():
@@ -159,6 +171,26 @@ class RowReader:
                 f" {self._spec.env_id} are {self._spec.action_space}: {REMEDY}"
             )
         return self._enumeration.from_env(chosen)
+
+    def _count_clipped(self, action: NDArray[Any]) -> None:
+        self._rows += 1
+        if ((action < self._low) | (action > self._high)).any():
+            self._clipped += 1
+            self._least, self._most = min(self._least, action.min()), max(self._most, action.max())
+        if self._rows == FIRST_ROWS:
+            self.report_clipped()
+
+    def report_clipped(self) -> None:
+        """Warn, once, of actions so far that were outside of the space."""
+        if self._reported or not self._clipped:
+            return
+        self._reported = True
+        _LOG.warning(
+            "%s: %d of %d rows have actions outside of %s of %s, from %g to %g, which are clipped: if they are of"
+            " another unit, write them in the environment's",
+            *(self._path, self._clipped, self._rows, self._spec.action_space, self._spec.env_id),
+            *(self._least, self._most),
+        )
 
     def reward(self, reward: Any, row: int) -> float:
         """The reward, which float32 can hold."""

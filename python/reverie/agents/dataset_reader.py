@@ -33,7 +33,8 @@ class DatasetSettings(ReplaySettings):
 
     dataset: str = ""
     """A data set as `reverie.integrations.datasets.open_dataset` reads it, with the columns `obs`, `action`, `reward`
-    and `terminated`, its actions as the environment takes them. Then only evaluations play the environment, and
+    and `terminated`, its observations and actions as the environment has them (others are refused; continuous actions
+    outside of its bounds are clipped, with a warning). Then only evaluations play the environment, and
     the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
     fine-tuning after a run from a data set does."""
     dataset_rename: tuple[str, ...] = ()
@@ -153,6 +154,7 @@ class DatasetReader:
     def _next(self) -> Append:
         row = next(self._rows, None)
         if row is None:
+            self._reader.report_clipped()
             self._rows, self._row = appends(self._source), 0
             row = next(self._rows)
         self._row += 1
@@ -186,6 +188,7 @@ class DatasetReader:
 
     def close(self) -> None:
         """Close the writer. Items that the table does not accept at once are discarded."""
+        self._reader.report_clipped()
         with suppress(DeadlineExceededError):
             self._writer.close(timeout=0)
 
