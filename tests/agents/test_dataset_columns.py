@@ -248,3 +248,15 @@ def test_actions_within_the_space_but_for_rounding_errors_give_no_warning(tmp_pa
         one.act()
     one.close()
     assert not caplog.records
+
+
+def test_a_run_that_has_finished_reports_its_result_again_without_its_data_set(tmp_path):
+    path = written(tmp_path, obs=drawn((3,)))
+    settings = {"max_env_steps": ROWS, "learning_starts": 2, "screening_episodes": 1, "confirmation_episodes": 1}
+    options = {"dataset": path, "folder": tmp_path / "run", "hidden": [8], **settings}
+    first = reverie.train("cql", "ReverieStillNumbers-v0", **options)
+    (tmp_path / "data.parquet").unlink()
+    again = reverie.train("cql", "ReverieStillNumbers-v0", resume=True, **options)
+    assert (again.env_steps, again.evaluation) == (first.env_steps, first.evaluation)
+    with pytest.raises(FileNotFoundError, match=r"data\.parquet"):
+        reverie.train("cql", "ReverieStillNumbers-v0", resume=True, **(options | {"max_env_steps": 2 * ROWS}))

@@ -17,7 +17,7 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
-from reverie.integrations.datasets import Source, open_dataset
+from reverie.integrations.datasets import DatasetError, Source, open_dataset
 from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
 
 EXPLORATION = (
@@ -194,13 +194,13 @@ class DatasetReader:
 
 
 def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
-    """Raise `UnsupportedEnvironmentError` for a data set of another environment, ValueError for one with more rows."""
+    """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
     require_columns(source, spec)
     if source.num_rows is None or source.num_rows <= config.capacity:
         return
     items = num_transitions(config.opened(columns=[one for one in FLAGS if one in source.columns]))
     if items > config.capacity:
-        raise ValueError(
+        raise DatasetError(
             f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"
             f" with less, the first ones would leave the table before the last ones are in it; set capacity={items}"
         )

@@ -48,6 +48,7 @@ def plan(
     available_bytes: int | None = None,
     nodes: Sequence[Node] | None = None,
     check_memory: bool = True,
+    check_files: bool = True,
 ) -> Topology:
     """Plan a run without starting anything.
 
@@ -55,7 +56,9 @@ def plan(
     those of the preset. Folders in `run` are made absolute. The run must fit
     `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
     `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
-    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
+    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks. `check_files=False` leaves
+    the check of files that settings name, such as a data set, to the roles that read them: a resumed run that has
+    finished reads none.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
@@ -77,7 +80,7 @@ def plan(
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
     schedules_of(config, 0, 0)
-    if isinstance(config, Settings):
+    if check_files and isinstance(config, Settings):
         config.require_files(env, elsewhere=runner == "ray")
     actors, envs = agent.layout(config)
     topology = Topology(
