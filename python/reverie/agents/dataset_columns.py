@@ -204,11 +204,12 @@ class RowReader:
         if leaf.kind == "category":
             low = np.reshape(leaf.starts, leaf.shape)
             high = low + np.reshape(leaf.sizes, leaf.shape) - 1
-        elif leaf.dtype == "bool":
-            return
+        elif leaf.dtype.startswith("float"):
+            low, high, near = np.array(0), np.array(1), NEAR
+        elif leaf.dtype == "bool" or (part.dtype == np.uint8 and leaf.largest == 255):
+            return  # no number is outside
         else:
-            is_float = leaf.dtype.startswith("float")
-            low, high, near = np.array(0), np.array(1 if is_float else leaf.largest), NEAR if is_float else 0.0
+            low, high = np.array(0), np.array(leaf.largest)
         outside = (part < low - near) | (part > high + near)
         if outside.any():
             at = np.unravel_index(int(np.argmax(outside)), outside.shape)
