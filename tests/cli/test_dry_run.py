@@ -163,3 +163,26 @@ def test_a_dry_run_on_ray_prints_the_shards_and_needs_no_ray(reverie, monkeypatc
     missing = reverie(*arguments)
     assert missing.exit_code == 2
     assert 'pip install "reverie[ray]"' in missing.stderr
+
+
+def test_a_run_from_a_data_set_that_is_missing_or_does_not_fit_is_refused_before_it_starts(reverie, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    steps = {"action": [0, 1, 0], "reward": [1.0] * 3, "terminated": [False, False, True]}
+    pq.write_table(pa.table({"obs": [[0.0] * 4] * 3, **steps}), tmp_path / "cartpole.parquet")
+    pq.write_table(pa.table({"obs": [[0.0] * 3] * 3, **steps}), tmp_path / "other.parquet")
+    command = ["train", "cql", "--env", "CartPole-v1", "--set"]
+    for flags in (["--dry-run"], [], ["--seeds", "0-1"]):
+        for data, words in (
+            (["dataset=missing.parquet"], "missing.parquet"),
+            (["dataset=other.parquet"], "other.parquet has obs of shape (3,), and CartPole-v1 has (4,)"),
+            (
+                ["dataset=cartpole.parquet", "--set", "capacity=2", "--set", "learning_starts=2"],
+                "has 3 rows, which make 3 items",
+            ),
+        ):
+            result = reverie(*command, *data, *flags)
+            assert result.exit_code == 2, result.output
+            assert words in result.stderr.replace("\n", " ")
+            assert "Traceback" not in result.stderr
+    assert not (tmp_path / "runs").exists()
+    assert reverie(*command, "dataset=cartpole.parquet", "--dry-run").exit_code == 0

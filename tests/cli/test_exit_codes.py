@@ -13,6 +13,7 @@ from reverie.agents.core import Crash, EnvironmentCrashedError  # noqa: E402
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError  # noqa: E402
 from reverie.cli import exits  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
+from reverie.integrations.datasets import DatasetError  # noqa: E402
 
 CRASH = EnvironmentCrashedError(Crash("Mine-v0", 7, 4, "OSError: gone"), 1)
 
@@ -24,6 +25,7 @@ CRASH = EnvironmentCrashedError(Crash("Mine-v0", 7, 4, "OSError: gone"), 1)
         (CRASH, 3),
         (UnsupportedEnvironmentError("her is set, and Mine-v0 has no goals"), 2),
         (UnknownEnvironmentError("Mine-v0", "it is not registered", ()), 2),
+        (DatasetError("mine.parquet of Mine-v0, episode 3: it has steps after the one that ended it"), 2),
     ],
 )
 def test_errors_of_environments_are_one_line_and_a_crash_has_a_code_of_its_own(error, code, role, tmp_path, capsys):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from reverie.agents.actions import Enumeration
-from reverie.agents.continuous import ActionScale
 from reverie.agents.core import Crash, Stopwatch, WeightSource
-from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
-from reverie.agents.observations import pack, part_of
+from reverie.agents.dataset_columns import RowReader, require_columns
+from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
-from reverie.integrations.datasets import Source, open_dataset
-from reverie.integrations.datasets.importing import Append, appends
+from reverie.integrations.datasets import DatasetError, Source, open_dataset
+from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
 
 EXPLORATION = (
     *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
@@ -35,7 +33,8 @@ class DatasetSettings(ReplaySettings):
 
     dataset: str = ""
     """A data set as `reverie.integrations.datasets.open_dataset` reads it, with the columns `obs`, `action`, `reward`
-    and `terminated`, its actions as the environment takes them. Then only evaluations play the environment, and
+    and `terminated`, its observations and actions as the environment has them (others are refused; continuous actions
+    outside of its bounds are clipped, with a warning). Then only evaluations play the environment, and
     the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
     fine-tuning after a run from a data set does."""
     dataset_rename: tuple[str, ...] = ()
@@ -59,10 +58,16 @@ class DatasetSettings(ReplaySettings):
         idle = dict.fromkeys(own, "a dataset is read") if self.dataset else {"dataset_rename": "dataset is empty"}
         return {**super().without_effect(), **idle}
 
-    def opened(self) -> Source:
-        """The data set, with its columns under their new names. Raises as `open_dataset` does."""
+    def require_files(self, spec: EnvSpec, *, elsewhere: bool) -> None:
+        """Also the data set: raises as `opened` does, and for one that does not fit. Reads no rows of most files."""
+        super().require_files(spec, elsewhere=elsewhere)
+        if self.dataset and not (elsewhere and not os.path.exists(self.dataset)):
+            _require_fitting(self.opened(), spec, self)
+
+    def opened(self, columns: Sequence[str] | None = None) -> Source:
+        """The data set, with its columns under their new names, or some of them. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
-        return open_dataset(self.dataset, rename={old: new for old, _, new in names} or None)
+        return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
 
 
 class DatasetReader:
@@ -91,7 +96,7 @@ class DatasetReader:
         self._discount, self._bound = config.discount, spec.reward_bound
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
-        self._action = _actions_of(spec, self._source)
+        self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
         self._return = self._discounted = 0.0
@@ -118,8 +123,10 @@ class DatasetReader:
         with self._watch("read"):
             row = self._next()
         self._sums.append((self._return, self._discounted))
-        obs, final = self._observation(row.obs), None if row.final_obs is None else self._observation(row.final_obs)
-        reward = float(row.reward)
+        obs, reward = self._reader.observation(row.obs, row.row), self._reader.reward(row.reward, row.row)
+        final = None
+        if row.final_obs is not None:  # of the next row, or of this one where the data set does not have that
+            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.row + 1)
         self._return += reward
         if self._bound is not None:
             reward = min(max(reward, -self._bound), self._bound)
@@ -130,7 +137,7 @@ class DatasetReader:
         with self._watch("append"):
             self._writer.append(
                 obs,
-                self._action(row.action),
+                self._reader.action(row.action, row.row),
                 np.float32(reward),
                 row.terminated,
                 row.truncated,
@@ -147,15 +154,11 @@ class DatasetReader:
     def _next(self) -> Append:
         row = next(self._rows, None)
         if row is None:
+            self._reader.report_clipped()
             self._rows, self._row = appends(self._source), 0
             row = next(self._rows)
         self._row += 1
         return row
-
-    def _observation(self, observation: Any) -> NDArray[Any]:
-        if self._spec.leaves:
-            return pack(self._spec.leaves, [np.asarray(part_of(observation, leaf)) for leaf in self._spec.leaves])
-        return np.asarray(observation, self._spec.obs_dtype)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until at most the items of two steps are unconfirmed."""
@@ -185,60 +188,19 @@ class DatasetReader:
 
     def close(self) -> None:
         """Close the writer. Items that the table does not accept at once are discarded."""
+        self._reader.report_clipped()
         with suppress(DeadlineExceededError):
             self._writer.close(timeout=0)
 
 
-def _actions_of(spec: EnvSpec, source: Source) -> Callable[[Any], NDArray[Any]]:
-    """A function from the actions of a data set to those of tables and losses: scaled, or the number of a choice."""
-    if spec.num_actions is None:
-        scale = ActionScale(spec)
-        return lambda action: scale.from_env(np.asarray(action, np.float32))
-    enumeration = Enumeration(spec.action_sizes)
-    sizes = np.array(spec.action_sizes or (spec.num_actions,))
-
-    def number(action: Any) -> NDArray[np.int64]:
-        chosen = np.asarray(action, np.int64).reshape(len(spec.action_sizes) or ())
-        if ((chosen < 0) | (chosen >= sizes)).any():
-            raise UnsupportedEnvironmentError(
-                f"{source.path} has the action {chosen.tolist()}, and actions of {spec.env_id} are {spec.action_space}:"
-                " name a data set of this environment"
-            )
-        return enumeration.from_env(chosen)
-
-    return number
-
-
 def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
-    """Raise `UnsupportedEnvironmentError` for a data set with other shapes, ValueError for one that does not fit."""
-    columns = {name: tuple(one.shape) for name, one in source.columns.items()}
-    if spec.num_actions is not None:
-        _require_whole_numbers(source, spec)
-    if spec.num_actions is not None and not spec.action_sizes:
-        if columns.get("action") == (1,):  # some programs store a number as an array of one number
-            columns["action"] = ()
-        wanted: dict[str, tuple[int, ...]] = {"action": ()}
-    else:
-        wanted = {"action": (spec.action_size or len(spec.action_sizes),)}
-    if not spec.leaves:
-        wanted["obs"] = spec.obs_shape
-    for name, shape in wanted.items():
-        if name in columns and columns[name] != shape:
-            raise UnsupportedEnvironmentError(
-                f"{source.path} has {name} of shape {columns[name]}, and {spec.env_id} has {shape}: name a data set of"
-                " this environment"
-            )
-    if source.num_rows is not None and source.num_rows > config.capacity:
-        raise ValueError(
-            f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows: with less, the first rows"
-            " would leave the table before the last ones are in it"
-        )
-
-
-def _require_whole_numbers(source: Source, spec: EnvSpec) -> None:
-    column = source.columns.get("action")
-    if column is not None and np.dtype(column.dtype).kind not in "iub":
-        raise UnsupportedEnvironmentError(
-            f"{source.path} has action of dtype {column.dtype}, and actions of {spec.env_id} are {spec.action_space}:"
-            " name a data set of this environment"
+    """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
+    require_columns(source, spec)
+    if source.num_rows is None or source.num_rows <= config.capacity:
+        return
+    items = num_transitions(config.opened(columns=[one for one in FLAGS if one in source.columns]))
+    if items > config.capacity:
+        raise DatasetError(
+            f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"
+            f" with less, the first ones would leave the table before the last ones are in it; set capacity={items}"
         )

@@ -50,6 +50,14 @@ class Settings:
         """The settings of `without_effect`, and those without effect in an environment with this `EnvSpec`."""
         return self.without_effect()
 
+    def require_files(self, spec: Any, *, elsewhere: bool) -> None:
+        """Raise ValueError or OSError if a file that a setting names is missing, or does not fit an `EnvSpec`.
+
+        The plan of a run calls it. With `elsewhere` the run's roles may be on other machines, and a file that is not
+        on this one may be there. A subclass checks the files of its own.
+        """
+        return None
+
     def scheduled(self, env_steps: int, updates: int) -> dict[str, float]:
         """Numbers that change with the counts of a run, such as epsilon, after `env_steps` and `updates`.
 

@@ -30,6 +30,7 @@ def errors_reported(interrupted: str) -> Iterator[None]:
     from reverie.agents.outcomes import DivergedError
     from reverie.agents.recording import RecordingError
     from reverie.errors import DamagedError
+    from reverie.integrations.datasets import DatasetError
     from reverie.runners import CheckpointError, DeviceError, NoRoomError, StalledError
 
     try:
@@ -41,6 +42,8 @@ def errors_reported(interrupted: str) -> Iterator[None]:
         print_error(error)
         raise typer.Exit(EXIT_CRASHED) from None
     except (CheckpointError, DamagedError, DeviceError, NoRoomError) as error:
+        refuse(error)
+    except DatasetError as error:  # found when a row of it is read
         refuse(error)
     except (UnknownEnvironmentError, UnsupportedEnvironmentError) as error:  # found when it is made, reset or stepped
         refuse(error)
@@ -75,6 +78,7 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
     from reverie.agents.named_parameters import ParameterError
     from reverie.agents.step_checks import InvalidStepError, MisshapenStepError
     from reverie.errors import DamagedError
+    from reverie.integrations.datasets import DatasetError
     from reverie.runners import RoleError, StoppedError
 
     with errors_reported("earlier checkpoints are intact"):
@@ -88,8 +92,9 @@ def run_errors_reported(folder: Path) -> Iterator[None]:
         except RoleError as error:
             if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
                 _refuse_damaged_tables(error, folder)
-            # In a checkpoint that a learner started from; when an actor made, reset or stepped an environment.
-            refused = ParameterError, UnknownEnvironmentError, UnsupportedEnvironmentError
+            # In a checkpoint that a learner started from; when an actor made, reset or stepped an environment, or read
+            # a data set.
+            refused = ParameterError, UnknownEnvironmentError, UnsupportedEnvironmentError, DatasetError
             if error.error in [one.__name__ for one in refused]:
                 refuse(error)
             # Their texts have all that matters: the environment, its seed and step; the file, and the system's error.

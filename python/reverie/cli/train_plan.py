@@ -53,7 +53,7 @@ def nodes(request: TrainRequest) -> list[Node] | None:
     return None if request.address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
 
 
-def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Preset, Agent]:
+def lay_out(request: TrainRequest, config: Path | None, *, check_files: bool = True) -> tuple[Topology, Preset, Agent]:
     """The plan of the run with the preset `config`, its settings and its agent; errors end the command."""
     from reverie.runners import plan
 
@@ -69,8 +69,9 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
             runner=request.runner,
             nodes=nodes(request),
             check_memory=request.check_memory,
+            check_files=check_files,
         )
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, ImportError) as error:  # a data set may need an extra
         refuse(error)
     return topology, replace(preset, run=topology.run), agent
 
@@ -91,7 +92,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
     elif request.overwrite:
         run_folders.require_replaceable(folder)
     earlier = run_folders.find_earlier(folder, request.resume)
-    topology, preset, agent = lay_out(request, request.config or earlier.preset)
+    topology, preset, agent = lay_out(request, request.config or earlier.preset, check_files=earlier.checkpoint is None)
     for note in filter(None, (earlier.note, preset.note)):
         print(f"reverie: {note}", file=sys.stderr)
     if not (request.resume or request.overwrite):

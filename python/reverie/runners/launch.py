@@ -186,6 +186,7 @@ def train(
             runner=runner,
             nodes=nodes,
             check_memory=check_memory,
+            check_files=earlier.checkpoint is None,
         )
         warn_of_precision(topology.config, topology.run, runner)
         page = None if http is None else page_address(http, runner)

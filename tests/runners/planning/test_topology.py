@@ -44,10 +44,18 @@ def test_a_plan_counts_the_rows_on_the_disk_of_every_table(tmp_path):
 
 def test_a_data_set_is_found_from_another_directory_and_other_names_stay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.parquet").touch()
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    row = {"obs": [[0.0] * 4], "action": [0], "reward": [1.0], "terminated": [True]}
+    pq.write_table(pa.table(row), tmp_path / "rows.parquet")
     config = cql.load_preset("CartPole-v1").config
     for name, planned in (("rows.parquet", str(tmp_path / "rows.parquet")), ("elsewhere", "elsewhere"), ("", "")):
-        assert plan(cql, "CartPole-v1", config=dataclasses.replace(config, dataset=name)).config.dataset == planned
+        of = dataclasses.replace(config, dataset=name)
+        assert plan(cql, "CartPole-v1", config=of, runner="ray").config.dataset == planned, "a node may have it"
+        if name == "elsewhere":
+            with pytest.raises(FileNotFoundError, match="elsewhere"):
+                plan(cql, "CartPole-v1", config=of)
+        else:
+            assert plan(cql, "CartPole-v1", config=of).config.dataset == planned
 
 
 def test_a_plan_names_the_device_of_policies_where_it_is_another_one():

@@ -13,6 +13,7 @@ from reverie import _checks, _native
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, Report
 from reverie.integrations.datasets.sources import DatasetError, EpisodeRow, Source
+from reverie.specs import TensorSpec
 
 __all__ = ["As", "import_dataset"]
 
@@ -227,6 +228,8 @@ class Append(NamedTuple):
     extras: dict[str, Any] | None
     cut: bool
     """Whether its episode ends here without a last observation: `end_episodes` follows."""
+    row: int = 0
+    """The number of its row in the data set, from 0. That of `final_obs` is the next one, where it is not `obs`."""
 
 
 def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
@@ -237,7 +240,7 @@ def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterat
             end.
     """
     split, over = _Split(source), False
-    for step, after in _pairs(source.steps() if steps is None else steps):
+    for number, (step, after) in enumerate(_pairs(source.steps() if steps is None else steps)):
         follows = after is not None and not step.is_last
         if over:  # The last observation, which the step before ended in.
             if not step.is_last:
@@ -255,8 +258,40 @@ def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterat
             truncated=row.truncated and ended,
             final_obs=final if ended else None,
             cut=not ended and not follows,
+            row=number,
         )
         over = ended and follows
+
+
+def require_transitions(source: Source) -> None:
+    """Raises DatasetError for a data set without the columns that transitions need. Reads no rows."""
+    _Split(source)
+
+
+def num_transitions(source: Source) -> int:
+    """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
+
+    The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
+    last observation, of the step before.
+    """
+    starts, terminated, ended, before = [], [], [], None
+    for block in source.blocks():
+        assert block.episodes is not None
+        if not len(block):
+            continue
+        named = dict(zip(source.structure.paths, block.columns, strict=True))
+        flags = {name: named[name].reshape(len(block)).astype(bool) for name in FLAGS if name in named}
+        previous = block.episodes[0] - 1 if before is None else before
+        starts.append(block.episodes != np.concatenate([[previous], block.episodes[:-1]]))
+        terminated.append(flags["terminated"])
+        ended.append(np.logical_or.reduce(list(flags.values())))
+        before = block.episodes[-1]
+    if not starts:
+        return 0
+    first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
+    last = np.append(first[1:], True)
+    after_end = ~first & np.insert(over[:-1], 0, False)
+    return len(first) - int(np.count_nonzero(last & ~(final & ~after_end)))
 
 
 class _Split:
@@ -276,7 +311,8 @@ class _Split:
                 f" ({_hint(names)})"
             )
         for name in ("reward", *(flag for flag in FLAGS if flag in names)):
-            if not hasattr(probe[name], "shape") or probe[name].shape not in ((), (1,)):
+            spec = probe[name]
+            if not isinstance(spec, TensorSpec) or spec.shape not in ((), (1,)) or spec.dtype.kind not in "biuf":
                 raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
         self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
         self._has_truncated = "truncated" in names

@@ -15,7 +15,7 @@ from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import EnvSpec, describe
 from reverie.agents.presets import PresetError
-from reverie.agents.settings import schedules_of
+from reverie.agents.settings import Settings, schedules_of
 from reverie.runners.planning.compiling import compile_plan
 from reverie.runners.planning.devices import require_device, with_device
 from reverie.runners.planning.effects import may_need_note
@@ -48,6 +48,7 @@ def plan(
     available_bytes: int | None = None,
     nodes: Sequence[Node] | None = None,
     check_memory: bool = True,
+    check_files: bool = True,
 ) -> Topology:
     """Plan a run without starting anything.
 
@@ -55,11 +56,14 @@ def plan(
     those of the preset. Folders in `run` are made absolute. The run must fit
     `available_bytes` (by default the memory that this process may still take). With the runner "ray" each node of
     `nodes` must have room for the roles that are placed on it; without `nodes`, memory is not checked here, since the
-    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks.
+    cluster need not exist yet: a run on Ray asks it. `check_memory=False` skips both checks. `check_files=False` leaves
+    the check of files that settings name, such as a data set, to the roles that read them: a resumed run that has
+    finished reads none.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
-    again, and TypeError for arguments of another type.
+    again, or for a data set that does not fit, the errors of `open_dataset` for one that cannot be opened, and
+    TypeError for arguments of another type.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
@@ -76,6 +80,8 @@ def plan(
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
     schedules_of(config, 0, 0)
+    if check_files and isinstance(config, Settings):
+        config.require_files(env, elsewhere=runner == "ray")
     actors, envs = agent.layout(config)
     topology = Topology(
         agent=agent.name,
