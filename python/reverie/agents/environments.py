@@ -25,7 +25,15 @@ from reverie.agents.env_spec import EnvSpec as EnvSpec
 from reverie.agents.error_places import is_of_call, place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part
-from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
+from reverie.agents.observations import (
+    AsRows,
+    Leaf,
+    MarkedRows,
+    UnsupportedSpaceError,
+    leaves_of,
+    look_like_rows,
+    row_form,
+)
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, source_of
 from reverie.agents.wrapper_checks import require_shared_statistics
 from reverie.agents.wrappers import flat_space
@@ -239,9 +247,9 @@ def make_one(env: EnvSpec | str, *, render_mode: str | None = None) -> gymnasium
         _require_pictures(env_id, render_mode)
         return atari.Game(env_id, settings)
     made = _with_arrays(env_id, settings, render_mode)
-    if settings.frame_stack is None:
-        return made
-    return FrameStackObservation(made, settings.frame_stack)
+    if settings.frame_stack is not None:
+        made = FrameStackObservation(made, settings.frame_stack)
+    return MarkedRows(made) if isinstance(env, EnvSpec) and look_like_rows(env.leaves) else made
 
 
 def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = False) -> Any:

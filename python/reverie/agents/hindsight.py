@@ -56,7 +56,7 @@ def without_returns(preset: Preset, given: Collection[str]) -> Preset:
     `given` has the names of the settings that the user set: a `normalise_rewards` of the user's stays, and is refused.
     """
     is_default = preset.path.parent.name == presets.DEFAULTS and "normalise_rewards" not in given
-    if not (is_default and getattr(preset.config, "her", "") and preset.environment.normalise_rewards):
+    if not (is_default and getattr(preset.config, "her", None) and preset.environment.normalise_rewards):
         return preset
     note = f"{preset.note}; rewards are not normalised, since her is set"
     return replace(preset, environment=replace(preset.environment, normalise_rewards=False), note=note)

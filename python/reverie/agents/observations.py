@@ -244,6 +244,44 @@ def part_of(observation: Any, leaf: Leaf) -> Any:
     return observation
 
 
+class Rows(np.ndarray[Any, np.dtype[Any]]):
+    """Rows whose categories count from 0, where an array of the environment's own observations may look alike.
+
+    What NumPy stacks or selects of them are rows, too.
+    """
+
+    __array_priority__ = 1.0
+
+
+def look_like_rows(leaves: Sequence[Leaf]) -> bool:
+    """Whether an observation may have the form of a row with other numbers: one array of categories with starts."""
+    return len(leaves) == 1 and leaves[0].path == () and any(leaves[0].starts)
+
+
+class MarkedRows(gymnasium.ObservationWrapper[Array, Any, Any]):
+    """An environment of rows, marked as `Rows`."""
+
+    def observation(self, observation: Array) -> Array:
+        """The same numbers."""
+        return observation.view(Rows)
+
+
+class OwnObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
+    """An environment of rows of a single leaf, or stacks of them, whose observations are those of its space again."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
+        super().__init__(env)
+        self._leaves = leaves
+        low = self.observation(np.zeros(env.observation_space.shape or (), leaves[0].dtype))
+        sizes = np.reshape(leaves[0].sizes, leaves[0].shape).astype(low.dtype)
+        self.observation_space = spaces.Box(low, low + sizes - 1, low.shape, low.dtype.type)
+
+    def observation(self, observation: Array) -> Array:
+        """The array whose categories count from their starts."""
+        found: Array = np.asarray(unpack(self._leaves, np.asarray(observation)))
+        return found
+
+
 class AsRows(gymnasium.ObservationWrapper[Array, Any, Any]):
     """An environment whose observations are arrays of `row_form`."""
 

@@ -16,7 +16,7 @@ from reverie._late_types import late
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
-from reverie.agents.observations import Leaf, inexact, pack, part_of
+from reverie.agents.observations import Leaf, OwnObservations, Rows, inexact, look_like_rows, pack, part_of
 from reverie.agents.policy_records import PolicyRecord, TrainingRun
 from reverie.agents.step_checks import StepChecks
 
@@ -90,11 +90,13 @@ class TrainedPolicy:
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """The environment that the policy plays in evaluations: with the run's wrappers, time limit and frame stack.
 
-        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. `render_mode`
-        is one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
+        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. Categories
+        count from the starts of their space: those of a Discrete space with a start are arrays `[]`. `render_mode` is
+        one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
         installed or registered, and `UnsupportedEnvironmentError` if it cannot be made.
         """
-        return make_one(self.spec.for_evaluation(), render_mode=render_mode)
+        made = make_one(self.spec.for_evaluation(), render_mode=render_mode)
+        return OwnObservations(made, self.spec.leaves) if look_like_rows(self.spec.leaves) else made
 
     @property
     def recurrent(self) -> bool:
@@ -302,7 +304,9 @@ def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
 
 
 def _is_row(observation: Any, spec: EnvSpec) -> bool:
-    """Whether an observation is an array as tables and networks have it, and not a nest."""
+    """Whether an observation is an array as tables and networks have it, and not as the environment returns it."""
+    if look_like_rows(spec.leaves):
+        return isinstance(observation, Rows)
     if not isinstance(observation, np.ndarray) or observation.dtype != spec.obs_dtype:
         return False
     return spec.obs_shape in (observation.shape, observation.shape[1:])
