@@ -183,7 +183,8 @@ def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
 def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
     """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`.
 
-    Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`.
+    Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`, and for a category that its
+    space does not have.
     """
     lead = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
     rows = [_stored(leaf, part, lead) for leaf, part in zip(leaves, parts, strict=True)]
@@ -222,7 +223,28 @@ def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     flat = np.asarray(part).reshape(*lead, leaf.count)
     if (number := inexact(leaf.dtype, flat)) is not None:
         raise ValueError(f"{leaf.name} has the number {number!s}, which its dtype {leaf.dtype} cannot hold")
-    return (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+    counted = (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+    if leaf.sizes and (counted.view(np.uint32) >= np.array(leaf.sizes, np.uint32)).any():  # negative ones are large
+        number, first, last = unknown_category(leaf, flat.reshape(*lead, *leaf.shape)) or (0, 0, 0)
+        raise ValueError(f"{leaf.name} has the category {number}, and its space has {first} to {last}")
+    return counted
+
+
+def unknown_category(leaf: Leaf, part: Array) -> tuple[int, int, int] | None:
+    """A category of `part` `[..., *shape]` that the leaf's space does not have, and the first and last that it has.
+
+    None without one, and for leaves of other kinds.
+    """
+    if leaf.kind != "category":
+        return None
+    sizes, starts = (np.reshape(one or (0,) * leaf.count, leaf.shape) for one in (leaf.sizes, leaf.starts))
+    wrong = (part < starts) | (part >= starts + sizes)
+    if not wrong.any():
+        return None
+    place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+    own = place[part.ndim - len(leaf.shape) :]
+    first = int(starts[own])
+    return int(part[place]), first, first + int(sizes[own]) - 1
 
 
 def inexact(dtype: DTypeLike, part: Array) -> np.generic | None:

@@ -16,7 +16,16 @@ from reverie._late_types import late
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
-from reverie.agents.observations import Leaf, OwnObservations, Rows, inexact, look_like_rows, pack, part_of
+from reverie.agents.observations import (
+    Leaf,
+    OwnObservations,
+    Rows,
+    inexact,
+    look_like_rows,
+    pack,
+    part_of,
+    unknown_category,
+)
 from reverie.agents.policy_records import PolicyRecord, TrainingRun
 from reverie.agents.step_checks import StepChecks
 
@@ -289,18 +298,9 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
 
 def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
     """Raise ValueError for a category that the environment's space does not have."""
-    if leaf.kind != "category":
-        return
-    sizes, starts = (np.reshape(one or (0,) * leaf.count, leaf.shape) for one in (leaf.sizes, leaf.starts))
-    wrong = (part < starts) | (part >= starts + sizes)
-    if wrong.any():
-        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
-        own = place[part.ndim - len(leaf.shape) :]
-        first = int(starts[own]) if leaf.starts else 0
-        raise ValueError(
-            f"{leaf.name} has the category {part[place]}, and this policy takes {first} to"
-            f" {first + int(sizes[own]) - 1}"
-        )
+    if (found := unknown_category(leaf, np.asarray(part))) is not None:
+        number, first, last = found
+        raise ValueError(f"{leaf.name} has the category {number}, and this policy takes {first} to {last}")
 
 
 def _is_row(observation: Any, spec: EnvSpec) -> bool:
