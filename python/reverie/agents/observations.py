@@ -84,10 +84,16 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
     def part(one: spaces.Space[Any], name: object) -> tuple[Leaf, ...]:
         return leaves_of(one, (*path, str(name)), in_vector=in_vector)
 
+    place = f"the part {'/'.join(path)}" if path else "the space"
     match space:
         case spaces.Dict() | spaces.Tuple() if len(space.spaces) == 0:
-            place = f"the part {'/'.join(path)}" if path else "the space"
             raise UnsupportedSpaceError(f"{place} is {space}, and has no numbers: leave it out, or give it a part")
+        case spaces.Dict() if any(not isinstance(key, str) for key in space.spaces):
+            key = next(key for key in space.spaces if not isinstance(key, str))
+            raise UnsupportedSpaceError(
+                f"{place} is a Dict with the key {key!r}, and its keys must be text: name it {str(key)!r} in the"
+                " space and in the observations, or make it a Tuple"
+            )
         case spaces.Dict():
             return tuple(leaf for key, one in space.spaces.items() for leaf in part(one, key))
         case spaces.Tuple():
@@ -101,7 +107,6 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
             return (Leaf(path, "numbers", tuple(space.shape), "int8"),)
         case spaces.Box():
             return (_box(space, path),)
-    place = f"the part {'/'.join(path)}" if path else "the space"
     raise UnsupportedSpaceError(
         f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple:"
         f" {_remedy(space, in_vector)}"
