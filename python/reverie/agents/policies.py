@@ -114,6 +114,7 @@ class TrainedPolicy:
 
     def initial_state(self, count: int | None = None) -> NDArray[np.float32]:
         """The state `[S]` at the beginning of an episode, or `[count, S]` of several. Raises TypeError without one."""
+        self._require_state()
         states: NDArray[np.float32] = _part(self.policy, self.agent, "initial_state")(1 if count is None else count)
         return states[0] if count is None else states
 
@@ -126,12 +127,18 @@ class TrainedPolicy:
         `initial_state`. It is not changed. Raises what a call raises, ValueError for a state of another shape, and
         TypeError for a policy without a state.
         """
+        self._require_state()
         step = _part(self.policy, self.agent, "step")
         observations, single = self._batch(observation)
         actions, after = step(
             observations, self._states(state, len(observations), single), None if greedy else self.rng
         )
         return self._of_space(actions, single), after[0] if single else after
+
+    def _require_state(self) -> None:
+        """Raise TypeError for a policy without a state."""
+        if not self.recurrent:
+            raise TypeError(f"the policy of {self.agent.name} has no state: call policy(observation)")
 
     def q_values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The q-values `[num_actions]` of one observation, or `[N, num_actions]` of a batch, without noise, in float32.
