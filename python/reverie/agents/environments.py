@@ -338,9 +338,8 @@ def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str |
     takes_limit = time_limit is not None and "max_episode_steps" in maker.parameters
     env: Any = maker.make(**mode, **({"max_episode_steps": time_limit} if takes_limit else {}))
     if not isinstance(env, gymnasium.Env):
-        kind = "a function of vectors has a parameter num_envs" if isinstance(env, VectorEnv) else "or name another one"
         raise UnsupportedEnvironmentError(
-            f"{env_id} returns a {type(env).__name__}, and must return a gymnasium.Env; {kind}"
+            f"{env_id} returns a {type(env).__name__}, and must return a gymnasium.Env: {_instead_of(env)}"
         )
     if time_limit is None or takes_limit:
         return env
@@ -352,6 +351,15 @@ def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str |
             " the function a parameter max_episode_steps"
         )
     return TimeLimit(env, time_limit)
+
+
+def _instead_of(made: Any) -> str:
+    """What to do where an environment was made that is none of Gymnasium's."""
+    if isinstance(made, VectorEnv):
+        return "a function of vectors has a parameter num_envs"
+    if hasattr(made, "possible_agents"):  # as environments of PettingZoo have
+        return "environments of several agents are not supported; give one that is for a single agent"
+    return "give a class that derives from it, or a function that returns one"
 
 
 def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasium.Env[Any, Any]:
