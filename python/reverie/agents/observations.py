@@ -88,8 +88,8 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
     match space:
         case spaces.Dict() | spaces.Tuple() if len(space.spaces) == 0:
             raise UnsupportedSpaceError(f"{place} is {space}, and has no numbers: leave it out, or give it a part")
-        case spaces.Dict() if any(not isinstance(key, str) for key in space.spaces):
-            key = next(key for key in space.spaces if not isinstance(key, str))
+        case spaces.Dict() if not all(map(_is_text, space.spaces)):
+            key = next(one for one in space.spaces if not _is_text(one))
             raise UnsupportedSpaceError(
                 f"{place} is a Dict with the key {key!r}, and its keys must be text: name it {str(key)!r} in the"
                 " space and in the observations, or make it a Tuple"
@@ -111,6 +111,10 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
         f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple:"
         f" {_remedy(space, in_vector)}"
     )
+
+
+def _is_text(key: object) -> bool:
+    return isinstance(key, str)
 
 
 def _remedy(space: spaces.Space[Any], in_vector: bool) -> str:
@@ -230,8 +234,8 @@ def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
         raise ValueError(f"{leaf.name} has the number {number!s}, which its dtype {leaf.dtype} cannot hold")
     counted = (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
     if leaf.sizes and (counted.view(np.uint32) >= np.array(leaf.sizes, np.uint32)).any():  # negative ones are large
-        number, first, last = unknown_category(leaf, flat.reshape(*lead, *leaf.shape)) or (0, 0, 0)
-        raise ValueError(f"{leaf.name} has the category {number}, and its space has {first} to {last}")
+        category, first, last = unknown_category(leaf, flat.reshape(*lead, *leaf.shape)) or (0, 0, 0)
+        raise ValueError(f"{leaf.name} has the category {category}, and its space has {first} to {last}")
     return counted
 
 

@@ -196,6 +196,8 @@ HINTS: tuple[Hint, ...] = (
     ),
 )
 """Of several for a name the first that applies."""
+SEEDS = ("seed", "seeds")
+"""Names of what a command and `reverie.train` take next to settings."""
 
 
 def synonym(name: str, known: Collection[str]) -> str:
@@ -210,6 +212,8 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
     The nearest one is not for names of other libraries: the setting that they mean is another one.
     """
+    if name in SEEDS:
+        return ": a seed is no setting; give --seed, or --seeds for several runs, and in Python seed="
     if setting := synonym(name, known):
         return f"; did you mean {setting}?"
     if hint := _hint(name, known):
