@@ -138,6 +138,9 @@ def test_a_state_is_needed_by_policies_that_have_one_only():
         recurrent.q_values(OBSERVATIONS[0], np.zeros(3, np.float32))
     with pytest.raises(TypeError, match="the policy of dqn has no state"):
         plain.q_values(OBSERVATIONS, recurrent.initial_state(9))
+    for call in (lambda: plain.step(OBSERVATIONS, np.zeros((9, 3), np.float32)), plain.initial_state):
+        with pytest.raises(TypeError, match=r"the policy of dqn has no state: call policy\(observation\)"):
+            call()
     with pytest.raises(ValueError, match=r"observations have shape \(3,\)"):
         plain.q_values(np.zeros(3, np.float32))
 

@@ -386,3 +386,22 @@ def test_priorities_of_prefetched_batches_reach_the_drawn_items(name, stage, unt
     one.learner.draw_ahead(0)
     assert len(drawn) == 10
     assert one.learner.metrics()["priorities_applied"] >= 11 * one.needs.batch_size - 11
+
+
+def test_none_takes_a_presets_value_away_where_a_setting_may_have_none():
+    preset = agents.find("dqn").load_preset("CartPole-v1")
+    assert preset.run.target_return is not None
+    changed = presets.override(preset, ["target_return=none", "time_limit=none", "replay_compression=none"])
+    assert changed.run.target_return is None
+    assert changed.environment.time_limit is None
+    assert changed.run.replay_compression == "none", "a word of the setting itself"
+    with pytest.raises(presets.PresetError, match="max_env_steps is 'none', and must be an int"):
+        presets.override(preset, ["max_env_steps=none"])
+
+
+@pytest.mark.parametrize("name", ["seed", "seeds"])
+def test_a_seed_as_a_setting_names_the_flag(name):
+    preset = agents.find("dqn").load_preset("CartPole-v1")
+    for call in (lambda: presets.override(preset, [f"{name}=3"]), lambda: presets.setting_named(name, preset)):
+        with pytest.raises(presets.PresetError, match=r"a seed is not a setting; give --seed, or --seeds"):
+            call()

@@ -1,6 +1,7 @@
 """Hindsight: goals in rows, the items of hand-worked episodes, the table's ratio, and what it is learnt with."""
 
 import dataclasses
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -11,12 +12,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents import find  # noqa: E402
+from reverie.agents import find, presets  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH, BitFlips  # noqa: E402
-from reverie.agents.hindsight import EpisodeStep, GoalCheck, GoalFunctions, GoalRows, Hindsight  # noqa: E402
+from reverie.agents.hindsight import EpisodeStep, GoalCheck, GoalFunctions, GoalRows, Hindsight, without_returns  # noqa: E402
 from reverie.agents.observations import pack, part_of  # noqa: E402
 from reverie.agents.wrappers import ActionsFromZero, FlatActions  # noqa: E402
 from reverie.runners import plan, train  # noqa: E402
@@ -299,6 +300,33 @@ class WithoutRewards(Silent):
 
 
 gymnasium.register("ReverieWithoutRewards-v0", WithoutRewards)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "d4pg"])
+def test_an_agents_defaults_do_not_normalise_rewards_that_are_relabelled(name):
+    agent = find(name)
+    assert agent.load_preset(REACH).environment.normalise_rewards
+    config = dataclasses.replace(agent.load_preset(REACH).config, her="future")
+    topology = plan(agent, REACH, config=config)
+    assert not topology.env.settings.normalise_rewards
+
+
+def test_what_the_defaults_leave_out_for_hindsight_is_noted_and_what_a_user_sets_is_kept():
+    default = find("sac").load_preset(REACH)
+    relabelled = presets.override(default, ["her=future"])
+    fitting = without_returns(relabelled, ["her"])
+    assert not fitting.environment.normalise_rewards
+    assert fitting.note == f"{default.note}; rewards are not normalised, since her is set"
+    assert without_returns(relabelled, ["her", "normalise_rewards"]) == relabelled
+    assert without_returns(default, []) == default
+    own = dataclasses.replace(relabelled, path=Path("own.toml"))
+    assert without_returns(own, []) == own
+
+
+def test_both_settings_of_a_user_are_refused_with_the_remedy():
+    for given in ({"normalise_rewards": True}, {"environment": EnvSettings(normalise_rewards=True)}):
+        with pytest.raises(UnsupportedEnvironmentError, match=r"set normalise_rewards=false, or leave her out"):
+            train("sac", REACH, her="future", **given)
 
 
 def test_an_environment_without_compute_reward_is_refused_by_name():

@@ -143,6 +143,12 @@ def test_the_threshold_of_a_registered_environment_that_a_function_makes_is_kept
     assert describe(Walk).reward_threshold is None
 
 
+class Several:
+    """As PettingZoo's environments of several agents are."""
+
+    possible_agents = ("one", "other")
+
+
 def test_pictures_need_a_parameter_for_them():
     env = make_one(describe(Walk), render_mode="rgb_array")
     env.reset(seed=0)
@@ -154,8 +160,9 @@ def test_pictures_need_a_parameter_for_them():
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        (number, "number returns a int, and must return a gymnasium.Env"),
-        (vector, "returns a .*, and must return a gymnasium.Env; a function of vectors has a parameter num_envs"),
+        (number, "number returns a int, and must return a gymnasium.Env: give a class that derives from it"),
+        (Several, "returns a Several, and must return a gymnasium.Env: environments of several agents are not support"),
+        (vector, "returns a .*, and must return a gymnasium.Env: a function of vectors has a parameter num_envs"),
         (takes_any, r"cannot be made: TypeError|since it takes num_envs: .* has no such parameter, and no \*\*options"),
         (f"{__name__}:Walk(length=3)", r"cannot be made: TypeError: .*unexpected keyword argument 'length'$"),
         (

@@ -41,6 +41,14 @@ REFUSED = {
     "Graph": (spaces.Graph(spaces.Box(-1, 1, (2,)), None), "no fixed size; .*TransformObservation"),
     "Sequence": (spaces.Sequence(spaces.Discrete(2)), "no fixed size; .*TransformObservation"),
     "Empty": (spaces.Dict({}), "the space is .* has no numbers"),
+    "Keys": (
+        spaces.Dict({0: spaces.Discrete(2), 1: spaces.Discrete(2)}),
+        "the space is a Dict with the key 0, and its keys must be text: name it '0'",
+    ),
+    "KeysOfPart": (
+        spaces.Dict(hand=spaces.Dict({0: spaces.Discrete(2)})),
+        "the part hand is a Dict with the key 0",
+    ),
     "EmptyPart": (spaces.Dict(x=spaces.Discrete(2), y=spaces.Tuple(())), "the part y is .* has no numbers"),
 }
 

@@ -195,3 +195,52 @@ def test_a_run_saves_a_checkpoint_and_ends_at_once(evaluated, tmp_path):
         )
     assert any(isinstance(event, Saved) for event in events)
     assert not any(isinstance(event, EnvironmentRestarted) for event in events)
+
+
+class Wandering(gymnasium.Env):
+    """The category of its step 5 is `wrong`; others are the first of the space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, wrong=7, nest=False, start=0):
+        self.wrong, self.nest, space = wrong, nest, spaces.Discrete(4, start=start)
+        self.start, self.observation_space = start, spaces.Dict(arm=BOX, hand=space) if nest else space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._obs(), 1.0, False, self.steps == LENGTH, {}
+
+    def _obs(self):
+        place = self.wrong if self.steps == 5 else self.start
+        return {"arm": np.zeros(2, np.float32), "hand": place} if self.nest else place
+
+
+gymnasium.register("ReverieWandering-v0", Wandering)
+
+
+@pytest.mark.parametrize("settings", [{}, {"frame_stack": 2}], ids=["plain", "stacked"])
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("", "an observation of category 7, and its observation_space has 0 to 3"),
+        ("wrong=-1", "an observation of category -1, and its observation_space has 0 to 3"),
+        ("wrong=2, start=-2", "an observation of category 2, and its observation_space has -2 to 1"),
+        ("nest=True", "an observation whose hand is of category 7, and its observation_space has 0 to 3"),
+    ],
+)
+def test_a_category_that_the_space_does_not_have_names_the_environment_the_step_and_the_space(options, what, settings):
+    env_id = f"ReverieWandering-v0({options})" if options else "ReverieWandering-v0"
+    with pytest.raises(MisshapenStepError) as caught:
+        act("dqn", env_id, **settings)
+    crash = caught.value.crash
+    assert (crash.env_id, crash.error, crash.step) == (env_id, what, 5)
+    spec = describe(env_id, EnvSettings(**settings))
+    evaluator = Evaluator(spec, 1)
+    with pytest.raises(MisshapenStepError) as caught:
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds=(7,))
+    assert (caught.value.crash.seed, caught.value.crash.step, caught.value.crash.error) == (7, 5, what)

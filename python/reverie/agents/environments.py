@@ -25,7 +25,15 @@ from reverie.agents.env_spec import EnvSpec as EnvSpec
 from reverie.agents.error_places import is_of_call, place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part
-from reverie.agents.observations import AsRows, Leaf, UnsupportedSpaceError, leaves_of, row_form
+from reverie.agents.observations import (
+    AsRows,
+    Leaf,
+    MarkedRows,
+    UnsupportedSpaceError,
+    leaves_of,
+    look_like_rows,
+    row_form,
+)
 from reverie.agents.vectors import FrameVector, OneOfVector, OwnVector, source_of
 from reverie.agents.wrapper_checks import require_shared_statistics
 from reverie.agents.wrappers import flat_space
@@ -239,9 +247,9 @@ def make_one(env: EnvSpec | str, *, render_mode: str | None = None) -> gymnasium
         _require_pictures(env_id, render_mode)
         return atari.Game(env_id, settings)
     made = _with_arrays(env_id, settings, render_mode)
-    if settings.frame_stack is None:
-        return made
-    return FrameStackObservation(made, settings.frame_stack)
+    if settings.frame_stack is not None:
+        made = FrameStackObservation(made, settings.frame_stack)
+    return MarkedRows(made) if isinstance(env, EnvSpec) and look_like_rows(env.leaves) else made
 
 
 def make_vector(env: EnvSpec | str, num_envs: int, *, newest_frames: bool = False) -> Any:
@@ -330,9 +338,8 @@ def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str |
     takes_limit = time_limit is not None and "max_episode_steps" in maker.parameters
     env: Any = maker.make(**mode, **({"max_episode_steps": time_limit} if takes_limit else {}))
     if not isinstance(env, gymnasium.Env):
-        kind = "a function of vectors has a parameter num_envs" if isinstance(env, VectorEnv) else "or name another one"
         raise UnsupportedEnvironmentError(
-            f"{env_id} returns a {type(env).__name__}, and must return a gymnasium.Env; {kind}"
+            f"{env_id} returns a {type(env).__name__}, and must return a gymnasium.Env: {_instead_of(env)}"
         )
     if time_limit is None or takes_limit:
         return env
@@ -344,6 +351,15 @@ def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str |
             " the function a parameter max_episode_steps"
         )
     return TimeLimit(env, time_limit)
+
+
+def _instead_of(made: Any) -> str:
+    """What to do where an environment was made that is none of Gymnasium's."""
+    if isinstance(made, VectorEnv):
+        return "a function of vectors has a parameter num_envs"
+    if hasattr(made, "possible_agents"):  # as environments of PettingZoo have
+        return "environments of several agents are not supported; give one that is for a single agent"
+    return "give a class that derives from it, or a function that returns one"
 
 
 def _wrap(env_id: str, env: gymnasium.Env[Any, Any], reference: str) -> gymnasium.Env[Any, Any]:

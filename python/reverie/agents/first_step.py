@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.observations import Leaf, inexact, part_of
+from reverie.agents.observations import Leaf, inexact, part_of, unknown_category
 
 _LOG = logging.getLogger("reverie")
 MASK = "action_mask"
@@ -131,7 +131,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise self._error(method, f"{mistake}: make them equal")
 
     def _mistake(self, observation: Any) -> str | None:
-        """The form of an observation that is not of its space, and that of the space; else None."""
+        """The form, or the category, of an observation that is not of its space, and that of the space; else None."""
         for leaf in self._leaves:
             what = "an observation" if not leaf.path else f"an observation whose {leaf.name} is"
             try:
@@ -144,6 +144,9 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return f"{what} of dtype {part.dtype}, and it must consist of numbers"
             if (number := inexact(leaf.dtype, part)) is not None:
                 return f"{what} of {part.dtype} with {number!s}, and its observation_space has {leaf.dtype}"
+            if (unknown := unknown_category(leaf, part.reshape(leaf.shape))) is not None:
+                category, first, last = unknown
+                return f"{what} of category {category}, and its observation_space has {first} to {last}"
         return None
 
     def _error(self, method: str, what: str) -> UnsupportedEnvironmentError:

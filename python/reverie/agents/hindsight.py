@@ -8,7 +8,8 @@ the following steps, at most `her_k` for each step of an environment, so that th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -18,7 +19,9 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
+from reverie.agents import presets
 from reverie.agents.action_dtypes import ActionsOfSpace
+from reverie.agents.core import Preset
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import AsRows, Leaf, is_mixed
@@ -47,6 +50,18 @@ class HindsightConfig(Protocol):
         """The discount of a step."""
 
 
+def without_returns(preset: Preset, given: Collection[str]) -> Preset:
+    """The preset without `normalise_rewards` if it is of an agent's defaults, and `her`, which refuses it, is set.
+
+    `given` has the names of the settings that the user set: a `normalise_rewards` of the user's stays, and is refused.
+    """
+    is_default = preset.path.parent.name == presets.DEFAULTS and "normalise_rewards" not in given
+    if not (is_default and getattr(preset.config, "her", None) and preset.environment.normalise_rewards):
+        return preset
+    note = f"{preset.note}; rewards are not normalised, since her is set"
+    return replace(preset, environment=replace(preset.environment, normalise_rewards=False), note=note)
+
+
 class GoalRows:
     """The places of the goals in the rows of observations that tables have.
 
@@ -71,7 +86,8 @@ class GoalRows:
             raise UnsupportedEnvironmentError(f"frame_stack is {spec.frame_stack}, and her relabels single frames")
         if spec.settings.normalise_rewards:
             raise UnsupportedEnvironmentError(
-                "normalise_rewards is true, and her computes rewards without their returns: leave one of them out"
+                "normalise_rewards is true, and her computes rewards without their returns:"
+                " set normalise_rewards=false, or leave her out"
             )
         self._goal, self._mixed = achieved, is_mixed(spec.leaves)
         self._achieved, self._desired = (self._place(spec, part) for part in (achieved, desired))

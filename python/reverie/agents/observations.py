@@ -84,10 +84,16 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
     def part(one: spaces.Space[Any], name: object) -> tuple[Leaf, ...]:
         return leaves_of(one, (*path, str(name)), in_vector=in_vector)
 
+    place = f"the part {'/'.join(path)}" if path else "the space"
     match space:
         case spaces.Dict() | spaces.Tuple() if len(space.spaces) == 0:
-            place = f"the part {'/'.join(path)}" if path else "the space"
             raise UnsupportedSpaceError(f"{place} is {space}, and has no numbers: leave it out, or give it a part")
+        case spaces.Dict() if not all(map(_is_text, space.spaces)):
+            key = next(one for one in space.spaces if not _is_text(one))
+            raise UnsupportedSpaceError(
+                f"{place} is a Dict with the key {key!r}, and its keys must be text: name it {str(key)!r} in the"
+                " space and in the observations, or make it a Tuple"
+            )
         case spaces.Dict():
             return tuple(leaf for key, one in space.spaces.items() for leaf in part(one, key))
         case spaces.Tuple():
@@ -101,11 +107,14 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
             return (Leaf(path, "numbers", tuple(space.shape), "int8"),)
         case spaces.Box():
             return (_box(space, path),)
-    place = f"the part {'/'.join(path)}" if path else "the space"
     raise UnsupportedSpaceError(
         f"{place} is {space}, and networks here read Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple:"
         f" {_remedy(space, in_vector)}"
     )
+
+
+def _is_text(key: object) -> bool:
+    return isinstance(key, str)
 
 
 def _remedy(space: spaces.Space[Any], in_vector: bool) -> str:
@@ -183,7 +192,8 @@ def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
 def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
     """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`.
 
-    Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`.
+    Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`, and for a category that its
+    space does not have.
     """
     lead = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
     rows = [_stored(leaf, part, lead) for leaf, part in zip(leaves, parts, strict=True)]
@@ -222,7 +232,28 @@ def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     flat = np.asarray(part).reshape(*lead, leaf.count)
     if (number := inexact(leaf.dtype, flat)) is not None:
         raise ValueError(f"{leaf.name} has the number {number!s}, which its dtype {leaf.dtype} cannot hold")
-    return (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+    counted = (flat - np.array(leaf.starts) if leaf.starts else flat).astype(leaf.dtype)
+    if leaf.sizes and (counted.view(np.uint32) >= np.array(leaf.sizes, np.uint32)).any():  # negative ones are large
+        category, first, last = unknown_category(leaf, flat.reshape(*lead, *leaf.shape)) or (0, 0, 0)
+        raise ValueError(f"{leaf.name} has the category {category}, and its space has {first} to {last}")
+    return counted
+
+
+def unknown_category(leaf: Leaf, part: Array) -> tuple[int, int, int] | None:
+    """A category of `part` `[..., *shape]` that the leaf's space does not have, and the first and last that it has.
+
+    None without one, and for leaves of other kinds.
+    """
+    if leaf.kind != "category":
+        return None
+    sizes, starts = (np.reshape(one or (0,) * leaf.count, leaf.shape) for one in (leaf.sizes, leaf.starts))
+    wrong = (part < starts) | (part >= starts + sizes)
+    if not wrong.any():
+        return None
+    place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+    own = place[part.ndim - len(leaf.shape) :]
+    first = int(starts[own])
+    return int(part[place]), first, first + int(sizes[own]) - 1
 
 
 def inexact(dtype: DTypeLike, part: Array) -> np.generic | None:
@@ -242,6 +273,44 @@ def part_of(observation: Any, leaf: Leaf) -> Any:
     for key in leaf.path:
         observation = observation[key] if isinstance(observation, Mapping) else observation[int(key)]
     return observation
+
+
+class Rows(np.ndarray[Any, np.dtype[Any]]):
+    """Rows whose categories count from 0, where an array of the environment's own observations may look alike.
+
+    What NumPy stacks or selects of them are rows, too.
+    """
+
+    __array_priority__ = 1.0
+
+
+def look_like_rows(leaves: Sequence[Leaf]) -> bool:
+    """Whether an observation may have the form of a row with other numbers: one array of categories with starts."""
+    return len(leaves) == 1 and leaves[0].path == () and any(leaves[0].starts)
+
+
+class MarkedRows(gymnasium.ObservationWrapper[Array, Any, Any]):
+    """An environment of rows, marked as `Rows`."""
+
+    def observation(self, observation: Array) -> Array:
+        """The same numbers."""
+        return observation.view(Rows)
+
+
+class OwnObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
+    """An environment of rows of a single leaf, or stacks of them, whose observations are those of its space again."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
+        super().__init__(env)
+        self._leaves = leaves
+        low = self.observation(np.zeros(env.observation_space.shape or (), leaves[0].dtype))
+        sizes = np.reshape(leaves[0].sizes, leaves[0].shape).astype(low.dtype)
+        self.observation_space = spaces.Box(low, low + sizes - 1, low.shape, low.dtype.type)
+
+    def observation(self, observation: Array) -> Array:
+        """The array whose categories count from their starts."""
+        found: Array = np.asarray(unpack(self._leaves, np.asarray(observation)))
+        return found
 
 
 class AsRows(gymnasium.ObservationWrapper[Array, Any, Any]):

@@ -16,7 +16,16 @@ from reverie._late_types import late
 from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
-from reverie.agents.observations import Leaf, inexact, pack, part_of
+from reverie.agents.observations import (
+    Leaf,
+    OwnObservations,
+    Rows,
+    inexact,
+    look_like_rows,
+    pack,
+    part_of,
+    unknown_category,
+)
 from reverie.agents.policy_records import PolicyRecord, TrainingRun
 from reverie.agents.step_checks import StepChecks
 
@@ -90,11 +99,13 @@ class TrainedPolicy:
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """The environment that the policy plays in evaluations: with the run's wrappers, time limit and frame stack.
 
-        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. `render_mode`
-        is one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
+        Observations are arrays `spec.obs_shape`, which this takes, and actions are those that it returns. Categories
+        count from the starts of their space: those of a Discrete space with a start are arrays `[]`. `render_mode` is
+        one of Gymnasium's. Close it when it is done. Raises `UnknownEnvironmentError` where the environment is not
         installed or registered, and `UnsupportedEnvironmentError` if it cannot be made.
         """
-        return make_one(self.spec.for_evaluation(), render_mode=render_mode)
+        made = make_one(self.spec.for_evaluation(), render_mode=render_mode)
+        return OwnObservations(made, self.spec.leaves) if look_like_rows(self.spec.leaves) else made
 
     @property
     def recurrent(self) -> bool:
@@ -103,6 +114,7 @@ class TrainedPolicy:
 
     def initial_state(self, count: int | None = None) -> NDArray[np.float32]:
         """The state `[S]` at the beginning of an episode, or `[count, S]` of several. Raises TypeError without one."""
+        self._require_state()
         states: NDArray[np.float32] = _part(self.policy, self.agent, "initial_state")(1 if count is None else count)
         return states[0] if count is None else states
 
@@ -115,12 +127,18 @@ class TrainedPolicy:
         `initial_state`. It is not changed. Raises what a call raises, ValueError for a state of another shape, and
         TypeError for a policy without a state.
         """
+        self._require_state()
         step = _part(self.policy, self.agent, "step")
         observations, single = self._batch(observation)
         actions, after = step(
             observations, self._states(state, len(observations), single), None if greedy else self.rng
         )
         return self._of_space(actions, single), after[0] if single else after
+
+    def _require_state(self) -> None:
+        """Raise TypeError for a policy without a state."""
+        if not self.recurrent:
+            raise TypeError(f"the policy of {self.agent.name} has no state: call policy(observation)")
 
     def q_values(self, observation: Any, state: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """The q-values `[num_actions]` of one observation, or `[N, num_actions]` of a batch, without noise, in float32.
@@ -287,22 +305,15 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
 
 def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
     """Raise ValueError for a category that the environment's space does not have."""
-    if leaf.kind != "category":
-        return
-    sizes, starts = (np.reshape(one or (0,) * leaf.count, leaf.shape) for one in (leaf.sizes, leaf.starts))
-    wrong = (part < starts) | (part >= starts + sizes)
-    if wrong.any():
-        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
-        own = place[part.ndim - len(leaf.shape) :]
-        first = int(starts[own]) if leaf.starts else 0
-        raise ValueError(
-            f"{leaf.name} has the category {part[place]}, and this policy takes {first} to"
-            f" {first + int(sizes[own]) - 1}"
-        )
+    if (found := unknown_category(leaf, np.asarray(part))) is not None:
+        number, first, last = found
+        raise ValueError(f"{leaf.name} has the category {number}, and this policy takes {first} to {last}")
 
 
 def _is_row(observation: Any, spec: EnvSpec) -> bool:
-    """Whether an observation is an array as tables and networks have it, and not a nest."""
+    """Whether an observation is an array as tables and networks have it, and not as the environment returns it."""
+    if look_like_rows(spec.leaves):
+        return isinstance(observation, Rows)
     if not isinstance(observation, np.ndarray) or observation.dtype != spec.obs_dtype:
         return False
     return spec.obs_shape in (observation.shape, observation.shape[1:])

@@ -29,6 +29,8 @@ Settings = TypeVar("Settings")
 TABLES = ("agent", "run", "environment")
 DEFAULT_REPLAY_BYTES = 4 * 2**30
 """The most memory that an environment without a preset gives to its replay buffer."""
+NONE = "none"
+"""The word for None, which TOML does not have, where a setting is given as text."""
 DEFAULTS = "defaults"
 KINDS = ("images", "discrete", "continuous")
 """Kinds of environments: images with any actions, and other observations with discrete or with continuous ones."""
@@ -290,17 +292,21 @@ def override(preset: Preset, settings: Sequence[str], agent: str = "") -> Preset
     an agent of another package that has a setting `network`. Raises `PresetError`, for the agent of this name, or
     without one for the preset.
     """
-    return _changed(preset, parsed(settings, preset.path), ", ".join(settings), agent)
+    return _changed(preset, parsed(settings, preset.path, type(preset.config)), ", ".join(settings), agent)
 
 
-def parsed(settings: Sequence[str], path: Path) -> dict[str, Any]:
-    """The values by name of settings in the form of `override`. Raises `PresetError`, with `path`, for another form."""
-    values = {}
+def parsed(settings: Sequence[str], path: Path, config_class: type[Any]) -> dict[str, Any]:
+    """The values by name of settings in the form of `override`. Raises `PresetError`, with `path`, for another form.
+
+    The word none is None for a setting that may have that and no text.
+    """
+    values, hints = {}, _hints(config_class)
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise PresetError(path, f"{setting!r} is not a setting; write name=value")
-        values[name] = _value(text)
+        value, hint = _value(text), hints.get(name)
+        values[name] = None if value == NONE and is_optional(hint) and str not in get_args(hint) else value
     return values
 
 
@@ -363,7 +369,7 @@ def _with_settings(preset: Preset, settings: Mapping[str, Any], given: str, othe
 
 def setting_named(name: str, preset: Preset) -> str:
     """The setting that a name means: itself, or another library's name of it. Raises `PresetError` with the nearest."""
-    known = list(_hints(preset))
+    known = list(_hints(type(preset.config)))
     if name in known:
         return name
     if setting := synonym(name, known):
@@ -373,13 +379,13 @@ def setting_named(name: str, preset: Preset) -> str:
 
 def takes_integers(name: str, preset: Preset) -> bool:
     """Whether the values of a setting are integers."""
-    hint = _hints(preset)[name]
+    hint = _hints(type(preset.config))[name]
     return hint is int or int in get_args(hint)
 
 
-def _hints(preset: Preset) -> dict[str, Any]:
+def _hints(config_class: type[Any]) -> dict[str, Any]:
     """The types of all settings by name; of a name that several tables have, that of the first, as `override` takes."""
-    classes = (EnvSettings, RunSettings, type(preset.config))
+    classes = (EnvSettings, RunSettings, config_class)
     return {name: hint for one in classes for name, hint in get_type_hints(one).items()}
 
 

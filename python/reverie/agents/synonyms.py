@@ -196,6 +196,8 @@ HINTS: tuple[Hint, ...] = (
     ),
 )
 """Hints by names of other libraries; if several have a name, the first that applies is given."""
+SEEDS = ("seed", "seeds")
+"""Names of what a command and `reverie.train` take next to settings."""
 
 
 def synonym(name: str, known: Collection[str]) -> str:
@@ -210,6 +212,8 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
     The nearest one is not for names of other libraries: the setting that they mean is another one.
     """
+    if name in SEEDS:
+        return ": a seed is not a setting; give --seed, or --seeds for several runs, and in Python seed="
     if setting := synonym(name, known):
         return f"; did you mean {setting}?"
     if hint := _hint(name, known):

@@ -80,11 +80,12 @@ def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Pres
     `Agent.load_preset` raises.
     """
     from reverie.agents import presets
+    from reverie.agents.hindsight import without_returns
 
     settings = _changed_settings(request, agent)
-    changes = presets.parsed(settings, agent.presets)
+    changes = presets.parsed(settings, agent.presets, agent.config)
     preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
-    return presets.override(preset, settings, agent.name)
+    return without_returns(presets.override(preset, settings, agent.name), changes)
 
 
 def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:

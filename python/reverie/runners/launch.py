@@ -18,6 +18,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Preset, RunSettings
 from reverie.agents.env_ids import id_of
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
+from reverie.agents.hindsight import without_returns
 from reverie.agents.named_parameters import ParameterError
 from reverie.pages import Page
 from reverie.runners import checkpoints
@@ -325,10 +326,12 @@ def _settings(
         run=run or found.run,
         environment=environment or found.environment,
     )
-    if not settings:
+    if settings:
+        own = [name for name in inspect.signature(train).parameters if name != "settings"]
+        found = presets.changed(found, settings, agent.name, own)
+    if isinstance(preset, Preset) or environment is not None:
         return found
-    own = [name for name in inspect.signature(train).parameters if name != "settings"]
-    return presets.changed(found, settings, agent.name, own)
+    return without_returns(found, settings)
 
 
 def _complete(files: RunFiles, result: Result, report: Callable[[Event], None]) -> None:

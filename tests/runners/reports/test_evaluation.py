@@ -90,6 +90,24 @@ def test_an_evaluation_needs_a_seed_and_an_environment_that_it_can_make(evaluato
         Evaluator("CartPole-v1", 0)
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (np.zeros(1, np.int64), r"policy returned 1 actions for observations \[2, ...\]: return one for each"),
+        (np.zeros(3, np.int64), r"policy returned 3 actions for observations \[2, ...\]"),
+        (0, r"policy returned 0 for observations \[2, ...\]: return a sequence of actions"),
+    ],
+)
+def test_another_number_of_actions_than_of_observations_is_refused(evaluator, returned, words):
+    with pytest.raises(ValueError, match=words):
+        evaluator.evaluate(lambda observations: returned, seeds=(3, 4))
+
+
+def test_a_negative_seed_is_refused_and_not_reported_as_a_crash(evaluator):
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds=(1, -1))
+
+
 def test_continuous_actions_go_to_the_environment_as_the_policy_gave_them():
     evaluator = Evaluator("Pendulum-v1", 3)
     evaluation = evaluator.evaluate(lambda obs: np.zeros((len(obs), 1), np.float32), [1, 2, 3])

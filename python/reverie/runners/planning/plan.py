@@ -14,6 +14,7 @@ from reverie.agents.core import Preset, RunSettings, seed_of
 from reverie.agents.env_ids import id_of, require_importable
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.environments import EnvSpec, describe
+from reverie.agents.hindsight import without_returns
 from reverie.agents.presets import PresetError
 from reverie.agents.settings import Settings, schedules_of
 from reverie.runners.planning.compiling import compile_plan
@@ -71,10 +72,12 @@ def plan(
     env_id = id_of(env_id)
     require_settings("environment", environment, DEFAULTS, "a run")
     found = _preset_of(agent, env_id, preset, environment)
+    require_settings("config", config, found.config, agent.name)
+    if not isinstance(preset, Preset) and environment is None:
+        found = without_returns(found if config is None else replace(found, config=config), ())
     env = describe(env_id, found.environment if environment is None else environment)
     require_importable((env_id, *env.settings.named_parts()), runner)
     agent.check(env)
-    require_settings("config", config, found.config, agent.name)
     require_settings("run", run, found.run, "a run")
     run = with_device(agent, with_absolute_folders(found.run if run is None else run), runner)
     require_device(agent, run, runner)

@@ -136,12 +136,13 @@ class Evaluator:
         (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called before every step; it
         may raise, which ends the evaluation. `recorder` receives the steps.
 
-        Raises ValueError for no seeds, and `EnvironmentCrashedError` if an environment raises, with the episode's seed
-        and step (0: its reset); all environments are made again then. It is an `InvalidStepError` for a reward or an
-        observation that is not finite, and a `MisshapenStepError` where nothing can be computed of an observation,
-        since it is not of its space. An `UnsupportedEnvironmentError` passes.
+        Raises ValueError for no seeds, a negative one, and another number of actions than of observations; and
+        `EnvironmentCrashedError` if an environment raises, with the episode's seed and step (0: its reset); all
+        environments are made again then. It is an `InvalidStepError` for a reward or an observation that is not
+        finite, and a `MisshapenStepError` where nothing can be computed of an observation, since it is not of its
+        space. An `UnsupportedEnvironmentError` passes.
         """
-        seeds, together = tuple(seeds), len(self._envs)
+        seeds, together = tuple(_checks.count("seed", seed, 0) for seed in seeds), len(self._envs)
         if not seeds:
             raise ValueError("seeds is empty: give one for each episode")
         played: list[_Episode] = []
@@ -186,6 +187,7 @@ class Evaluator:
             except Exception as error:
                 self._require_shapes(running, seeds, steps, error)
                 raise
+            _require_one_each(actions, len(running))
             rewards = []
             steps += 1
             for i, action in zip(running, actions, strict=True):
@@ -248,3 +250,16 @@ class Evaluator:
         """Close the environments."""
         for env in self._envs:
             env.close()
+
+
+def _require_one_each(actions: Any, num_observations: int) -> None:
+    """Raise ValueError for another number of actions than of observations."""
+    if np.ndim(actions) == 0:
+        raise ValueError(
+            f"policy returned {actions!r} for observations [{num_observations}, ...]: return a sequence of"
+            " actions, one for each"
+        )
+    if len(actions) != num_observations:
+        raise ValueError(
+            f"policy returned {len(actions)} actions for observations [{num_observations}, ...]: return one for each"
+        )
