@@ -254,12 +254,14 @@ class Evaluator:
 
 def _require_one_each(actions: Any, num_observations: int) -> None:
     """Raise ValueError for another number of actions than of observations."""
-    if np.ndim(actions) == 0:
+    try:
+        count = len(actions)
+    except TypeError as error:
         raise ValueError(
             f"policy returned {actions!r} for observations [{num_observations}, ...]: return a sequence of"
             " actions, one for each"
-        )
-    if len(actions) != num_observations:
+        ) from error
+    if count != num_observations:
         raise ValueError(
-            f"policy returned {len(actions)} actions for observations [{num_observations}, ...]: return one for each"
+            f"policy returned {count} actions for observations [{num_observations}, ...]: return one for each"
         )
