@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pa = pytest.importorskip("pyarrow")
 
 import reverie  # noqa: E402
-from reverie.agents import acting, find  # noqa: E402
+from reverie.agents import env_actor, find  # noqa: E402
 from reverie.agents.actions import Enumeration  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.cql.loss import conservative_gap, cql_loss  # noqa: E402
@@ -247,7 +247,7 @@ def test_cql_learns_where_plain_q_learning_takes_actions_that_no_row_has(tmp_pat
     episodes = list(careful_episodes(100))
     behaviour = np.mean([sum(step[2] for step in steps) for steps in episodes])
     path = write_episodes(tmp_path / "data.parquet", episodes, pa.int64())
-    monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
+    monkeypatch.setattr(env_actor, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
     run = dataclasses.replace(
         PRESET.run, target_return=None, max_env_steps=1_600, evaluate_every=1_600, screening_episodes=1
     )

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 
-from reverie.agents import acting, find  # noqa: E402
+from reverie.agents import env_actor, find  # noqa: E402
 from reverie.agents.continuous import judged, judged_each, make_critics  # noqa: E402
 from reverie.agents.cql_sac.loss import (  # noqa: E402
     conservative_gap,
@@ -373,7 +373,7 @@ def config_of(path, **changes):
 def test_cql_learns_where_sac_takes_actions_that_no_row_has(changes, careful, monkeypatch):
     """Its twin is the same run without the conservative term: values of actions that no row has are never corrected."""
     path, behaviour = careful
-    monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
+    monkeypatch.setattr(env_actor, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
     results = []
     for tried in (changes, {"conservative_weight": 0.0}):
         config = config_of(path, **tried)

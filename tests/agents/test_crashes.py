@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 
 import reverie
 from reverie import agents
-from reverie.agents.acting import CRASHES_IN_A_ROW
 from reverie.agents.core import EnvironmentCrashedError, Stopwatch
+from reverie.agents.env_actor import CRASHES_IN_A_ROW
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 
 import reverie  # noqa: E402
-from reverie.agents import acting, find  # noqa: E402
+from reverie.agents import env_actor, find  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.env_settings import EnvSettings  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
@@ -238,7 +238,7 @@ def test_items_of_several_steps_stay_within_their_episode(small):
 def test_a_run_of_a_data_set_plays_no_environment_while_it_learns(tmp_path, monkeypatch, write_episodes):
     path = write_episodes(tmp_path / "data.parquet", random_episodes("Pendulum-v1", 0, 2))
     preset = IQL.load_preset("Pendulum-v1")
-    monkeypatch.setattr(acting, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
+    monkeypatch.setattr(env_actor, "make_vector", lambda *args, **kwargs: pytest.fail("made an environment to act in"))
     config = dataclasses.replace(
         preset.config, dataset=path, learning_starts=400, policy_hidden=(8,), critic_hidden=(8,), batch_size=16
     )

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents.acting import EnvActor, ReplayActor
 from reverie.agents.cql.actor import Actor as CqlActor
+from reverie.agents.env_actor import EnvActor
+from reverie.agents.replay_actor import ReplayActor
 from reverie.training import NEEDED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "atari.md"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie.agents import checks, replay
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
@@ -29,6 +28,7 @@ from reverie.agents.priorities import priorities_of
 from reverie.agents.random_layers import Draw, Dropout, drawing
 from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
+from reverie.agents.replay_actor import Choice, ReplayActor
 
 
 class ActionScale:

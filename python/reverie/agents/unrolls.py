@@ -9,10 +9,10 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.acting import EnvActor
 from reverie.agents.actor_critic import ActorCriticPolicy
 from reverie.agents.atari import Lives
 from reverie.agents.core import ActingSettings, ActorArguments, WeightSource
+from reverie.agents.env_actor import EnvActor
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import ActionNoise
 from reverie.errors import DeadlineExceededError

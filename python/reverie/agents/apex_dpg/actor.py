@@ -7,13 +7,13 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.networks import GreedyPolicy
 from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import ActionNoise
+from reverie.agents.replay_actor import Choice, ReplayActor
 
 
 class Actor(ReplayActor):

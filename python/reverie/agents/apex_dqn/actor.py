@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.networks import GreedyPolicy
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.munchausen import soft_value
+from reverie.agents.replay_actor import Choice, ReplayActor
 
 
 class Actor(ReplayActor):

@@ -6,13 +6,13 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorArguments, Stopwatch, WeightSource
 from reverie.agents.dataset_reader import DatasetReader
 from reverie.agents.environments import EnvSpec
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.networks import GreedyPolicy
+from reverie.agents.replay_actor import Choice, ReplayActor
 
 
 class Player(ReplayActor):

@@ -9,9 +9,9 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.acting import EnvActor
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration
+from reverie.agents.env_actor import EnvActor
 from reverie.agents.environments import EnvSpec
 from reverie.agents.inputs import in_deviations, reward_deviation
 from reverie.agents.r2d2.config import R2d2Config

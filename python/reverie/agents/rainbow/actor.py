@@ -6,12 +6,12 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration, falling_epsilon
 from reverie.agents.environments import EnvSpec
 from reverie.agents.rainbow.config import RainbowConfig
 from reverie.agents.rainbow.networks import GreedyPolicy
+from reverie.agents.replay_actor import Choice, ReplayActor
 
 
 class Actor(ReplayActor):

@@ -6,11 +6,11 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from reverie.agents.acting import Choice, ReplayActor
 from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import NoiseExploration
+from reverie.agents.replay_actor import Choice, ReplayActor
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.networks import GreedyPolicy
 
