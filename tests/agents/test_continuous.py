@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.continuous import ActionScale, Critics, follow  # noqa: E402
+from reverie.agents.continuous import ActionScale, Critics, polyak_update  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.ddpg import agent as ddpg  # noqa: E402
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, describe  # noqa: E402
@@ -72,7 +72,7 @@ def test_critics_side_by_side_are_those_of_each_alone():
 def test_a_target_moves_by_its_rate_of_the_way():
     online, target = (FlatNetwork(initialised(lambda: Critics(PENDULUM, (4,), 1), s), trainable=False) for s in (0, 1))
     expected = target.numpy() + 0.25 * (online.numpy() - target.numpy())
-    follow(target, online, 0.25)
+    polyak_update(target, online, 0.25)
     assert target.numpy() == pytest.approx(expected, abs=1e-6)
 
 

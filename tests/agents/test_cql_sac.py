@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 
 from reverie.agents import env_actor, find  # noqa: E402
-from reverie.agents.continuous import judged, judged_each, make_critics  # noqa: E402
+from reverie.agents.continuous import make_critics, q_values_of, q_values_of_each  # noqa: E402
 from reverie.agents.cql_sac.loss import (  # noqa: E402
     conservative_gap,
     factor_loss,
@@ -141,11 +141,13 @@ def test_values_of_many_actions_are_those_of_one_after_the_other(changes):
     critics = make_critics(PENDULUM, config.critic_hidden, config, seed=0, trainable=False)
     obs, actions = torch.randn(5, 3), torch.rand(4, 5, 1)
     numbers = random_numbers(torch.Size((2, 20, 8)), True, None)
-    found = judged_each(critics, obs, actions, lambda shape, uniform: numbers.view(shape))
+    found = q_values_of_each(critics, obs, actions, lambda shape, uniform: numbers.view(shape))
     assert found.shape == (2, 4, 5)
     for i in range(4):
         own = numbers[:, 5 * i : 5 * i + 5]
-        torch.testing.assert_close(found[:, i], judged(critics, obs, actions[i], lambda shape, uniform, own=own: own))
+        torch.testing.assert_close(
+            found[:, i], q_values_of(critics, obs, actions[i], lambda shape, uniform, own=own: own)
+        )
 
 
 def test_the_term_has_the_values_at_the_first_state_of_uniform_actions_and_of_the_policys_at_both(make_learner):

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie.agents import find, presets  # noqa: E402
-from reverie.agents.continuous import Critics, judged, judged_by_some  # noqa: E402
+from reverie.agents.continuous import Critics, q_values_of, q_values_of_some  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import LayerNorm, MlpTorso, initialised  # noqa: E402
@@ -87,7 +87,7 @@ def test_critics_with_dropout_and_layer_norm_are_those_of_pytorchs_layers_one_by
     critics = initialised(lambda: Critics(SPEC, (8, 6), 2, layer_norm=True, dropout=0.5), 0)
     network = FlatNetwork(critics, trainable=False)
     obs, actions = torch.randn(5, 3), torch.rand(5, 1)
-    found = judged(network, obs, actions, drawn(3))
+    found = q_values_of(network, obs, actions, drawn(3))
     numbers = drawn(3)
     masks = [numbers(torch.Size((2, 5, width)), True) >= 0 for width in (8, 6)]
     for k in range(2):
@@ -112,7 +112,7 @@ def test_values_and_gradients_of_some_critics_are_those_among_all(which, parts):
     obs, found = drawn(2)(torch.Size((7, 3))), []
     for some in (which, None):
         actions = torch.linspace(-1, 1, 7)[:, None].requires_grad_()
-        q = judged(network, obs, actions, drawn(3), some)
+        q = q_values_of(network, obs, actions, drawn(3), some)
         q = q[which] if some is None else q
         slope = torch.autograd.grad(q.square().sum(), actions, retain_graph=True)[0]
         found.append((q, slope, network.gradient(q.square().sum()).clone()))
@@ -129,9 +129,9 @@ def test_targets_take_so_many_critics_drawn_evenly():
         network.module.layers[-1].bias.copy_(torch.arange(5.0).view(5, 1, 1))
         counts = np.zeros(5)
         for count in (0, 5):
-            assert judged_by_some(network, obs, actions, count, draw)[:, 0].tolist() == [0, 1, 2, 3, 4]
+            assert q_values_of_some(network, obs, actions, count, draw)[:, 0].tolist() == [0, 1, 2, 3, 4]
         for _ in range(2_000):
-            found = judged_by_some(network, obs, actions, 2, draw)
+            found = q_values_of_some(network, obs, actions, 2, draw)
             assert found.shape == (2, 2)
             assert found[0, 0] != found[1, 0], "without replacement"
             counts[found[:, 0].long().numpy()] += 1
@@ -143,7 +143,7 @@ def test_td3s_updates_are_those_of_a_policy_step_that_computes_all_critics(parts
     one, two = (make_learner("td3", num_critics=4, policy_period=2, **parts) for _ in range(2))
     for _ in range(4):
         one.learn()
-    monkeypatch.setattr(td3_learner, "judged", lambda *given: judged(*given[:4]))
+    monkeypatch.setattr(td3_learner, "q_values_of", lambda *given: q_values_of(*given[:4]))
     for _ in range(4):
         two.learn()
     for name, network in one._networks.items():

@@ -97,7 +97,7 @@ class Critics(nn.Module):
     """`k` critics that share only their input, and the layers of `inputs.front`.
 
     Called, it returns q-values `[k, B]` of observations and actions in `[-1, 1]`. Dropout and layer norm, if any, are
-    between each hidden layer and its ReLU (Hiraoka et al. 2022, figure 1); dropout needs `judged`.
+    between each hidden layer and its ReLU (Hiraoka et al. 2022, figure 1); dropout needs `q_values_of`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Critics(nn.Module):
         return q.squeeze(2)
 
 
-def judged(
+def q_values_of(
     critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw, which: Which = None
 ) -> Tensor:
     """Q-values `[k, B]`, with numbers that `draw` returns for dropout, if the critics have it.
@@ -145,16 +145,16 @@ def judged(
         return critics.module(observations, actions, which)  # type: ignore[no-any-return]
 
 
-def judged_by_some(
+def q_values_of_some(
     critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
 ) -> Tensor:
-    """As `judged`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
+    """As `q_values_of`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
 
     Chen et al. 2021, algorithm 1, line 7. The others are not computed.
     """
     k = critics.module.k
     if count in (0, k):
-        return judged(critics, observations, actions, draw)
+        return q_values_of(critics, observations, actions, draw)
     with _dropping_out(critics, len(actions), draw):
         which = draw(torch.Size((k,))).topk(count).indices
         return critics.module(observations, actions, which)  # type: ignore[no-any-return]
@@ -165,8 +165,8 @@ def _dropping_out(critics: FlatNetwork[Critics], rows: int, draw: Draw) -> Abstr
     return drawing(critics.module, rows, draw) if critics.module.dropouts else nullcontext()
 
 
-def judged_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
-    """Q-values `[k, n, B]` of n actions `[n, B, A]` for each observation, with `draw` as for `judged`."""
+def q_values_of_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
+    """Q-values `[k, n, B]` of n actions `[n, B, A]` for each observation, with `draw` as for `q_values_of`."""
     module, count = critics.module, actions.shape[0] * actions.shape[1]
     features = module.features(observations).expand(len(actions), -1, -1).flatten(0, 1)
     with drawing(module, count, draw):
@@ -323,7 +323,7 @@ def critics_priorities(q_tm1: Tensor, target_tm1: Tensor, config: MaybePrioritiz
     return priorities_of(errors, eps=config.priority_eps, clip=config.priority_clip)
 
 
-def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:
+def polyak_update(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:
     """Polyak averaging: move the target by a fraction `rate` of the way to the online network."""
     with torch.no_grad():
         target.flat.lerp_(online.flat, rate)

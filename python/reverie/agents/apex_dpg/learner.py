@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
-from reverie.agents.continuous import follow, make_critic, make_tanh_policy
+from reverie.agents.continuous import make_critic, make_tanh_policy, polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -73,8 +73,8 @@ class Learner(NetworkLearner):
         (dq_da,) = torch.autograd.grad(q.sum(), at)
         descend(self._policy, self._optimizers["policy"], policy_loss(actions, dq_da, config.action_gradient_clip))
         if config.target_rate > 0:
-            follow(self._policy_target, self._policy, config.target_rate)
-            follow(self._critic_target, self._critic, config.target_rate)
+            polyak_update(self._policy_target, self._policy, config.target_rate)
+            polyak_update(self._critic_target, self._critic, config.target_rate)
         return error.priorities, {"critic_loss": error.loss.detach(), "q": q.detach().mean()}
 
     def _after_update(self) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
@@ -72,7 +72,7 @@ class Learner(NetworkLearner):
         )
         norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if config.target_rate > 0:
-            follow(self._target, self._online, config.target_rate)
+            polyak_update(self._target, self._online, config.target_rate)
         return priorities, {"loss": loss.detach(), "gradient_norm": norm}
 
     def _after_update(self) -> None:

@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow, judged, judged_by_some, judged_each, make_critics
+from reverie.agents.continuous import (
+    critics_priorities,
+    make_critics,
+    polyak_update,
+    q_values_of,
+    q_values_of_each,
+    q_values_of_some,
+)
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.cql_sac.config import CqlSacConfig
 from reverie.agents.cql_sac.loss import conservative_gap, factor_loss, imitation_loss, squashed_log_pi, uniform_actions
@@ -83,10 +90,10 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = judged_by_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
+            q_t = q_values_of_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
         bonus = temperature if config.entropy_in_target else 0.0
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, bonus)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
+        q_tm1 = q_values_of(self._critics, s_tm1, data["action"], self._random)
         error = self._critics_loss(q_tm1, target, weights)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
         loss = error
@@ -98,7 +105,7 @@ class Learner(NetworkLearner):
         if kind := self._kind(self.version):
             actions = data["action"] if kind == IMITATION else None
             figures |= self._improve(s_tm1, temperature, actions)
-        follow(self._critics_target, self._critics, config.target_rate)
+        polyak_update(self._critics_target, self._critics, config.target_rate)
         return critics_priorities(q_tm1, target, config), figures
 
     def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
@@ -114,7 +121,7 @@ class Learner(NetworkLearner):
             size = torch.Size((config.sampled_actions, q_tm1.shape[1], self._num_parts))
             drawn = [uniform_actions(self._random(size)), self._act_often(s_tm1), self._act_often(s_t)]
             actions, log_density = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        q = judged_each(self._critics, s_tm1, actions, self._random)
+        q = q_values_of_each(self._critics, s_tm1, actions, self._random)
         gap = conservative_gap(q, log_density, q_tm1, weights)
         figures = {"conservative_gap": gap.detach().mean()}
         if config.conservative_threshold is None:
@@ -131,7 +138,7 @@ class Learner(NetworkLearner):
         mean, log_sigma = self._policy.module.distribution(s_tm1)
         a_tm1, log_pi_tm1 = squashed_gaussian(mean, log_sigma, self._random(mean.shape))
         if imitated is None:
-            q_tm1 = judged(self._critics, s_tm1, a_tm1, self._random)
+            q_tm1 = q_values_of(self._critics, s_tm1, a_tm1, self._random)
             loss = policy_loss(q_tm1, log_pi_tm1, temperature, mean_of_critics=config.policy_critics == "mean")
         else:
             loss = imitation_loss(squashed_log_pi(mean, log_sigma, imitated), log_pi_tm1, temperature)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow, make_tanh_policy
+from reverie.agents.continuous import make_tanh_policy, polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.d4pg.config import D4pgConfig
 from reverie.agents.d4pg.loss import critic_loss, policy_loss
@@ -68,13 +68,13 @@ class Learner(NetworkLearner):
             v_max=config.v_max,
         )
         descend(self._critic, self._optimizers["critic"], error.loss)
-        gain = policy_loss(self._critic.module.q_values(s_tm1, self._policy.module(s_tm1)))
-        descend(self._policy, self._optimizers["policy"], gain)
+        loss = policy_loss(self._critic.module.q_values(s_tm1, self._policy.module(s_tm1)))
+        descend(self._policy, self._optimizers["policy"], loss)
         if config.target_rate > 0:
-            follow(self._policy_target, self._policy, config.target_rate)
-            follow(self._critic_target, self._critic, config.target_rate)
+            polyak_update(self._policy_target, self._policy, config.target_rate)
+            polyak_update(self._critic_target, self._critic, config.target_rate)
         priorities = priorities_of(error.errors, eps=config.priority_eps, clip=config.priority_clip)
-        return priorities, {"critic_loss": error.loss.detach(), "policy_loss": gain.detach()}
+        return priorities, {"critic_loss": error.loss.detach(), "policy_loss": loss.detach()}
 
     def _priority_unit(self) -> float:
         return 1.0  # divergences have no unit

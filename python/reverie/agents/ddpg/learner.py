@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow, make_critic, make_tanh_policy
+from reverie.agents.continuous import critics_priorities, make_critic, make_tanh_policy, polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
@@ -59,11 +59,11 @@ class Learner(NetworkLearner):
         q_tm1 = self._critic.module(s_tm1, data["action"])
         error = self._critics_loss(q_tm1, target, weights)
         descend(self._critic, self._optimizers["critic"], error)
-        gain = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
-        descend(self._policy, self._optimizers["policy"], gain)
-        follow(self._policy_target, self._policy, self._config.target_rate)
-        follow(self._critic_target, self._critic, self._config.target_rate)
-        figures: dict[str, float | Tensor] = {"critic_loss": error.detach(), "policy_loss": gain.detach()}
+        loss = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
+        descend(self._policy, self._optimizers["policy"], loss)
+        polyak_update(self._policy_target, self._policy, self._config.target_rate)
+        polyak_update(self._critic_target, self._critic, self._config.target_rate)
+        figures: dict[str, float | Tensor] = {"critic_loss": error.detach(), "policy_loss": loss.detach()}
         return critics_priorities(q_tm1, target, self._config), figures
 
     def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:

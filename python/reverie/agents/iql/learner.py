@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import DiagonalGaussian
 from reverie.agents.draws import Draws
@@ -69,7 +69,7 @@ class Learner(NetworkLearner):
             self._critics.module(s_tm1, a_tm1), float32(data["reward"]), float32(data["discount"]), v_t
         )
         descend(self._critics, self._optimizers["critics"], q_error)
-        follow(self._critics_target, self._critics, config.target_rate)
+        polyak_update(self._critics_target, self._critics, config.target_rate)
         return {
             "critics_loss": q_error.detach(),
             "value_loss": v_error.detach(),

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import follow
+from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -55,7 +55,7 @@ class Learner(NetworkLearner):
         if config.spectral_norm:
             follow_weights(self._online.module)
         if config.target_rate > 0:
-            follow(self._target, self._online, config.target_rate)
+            polyak_update(self._target, self._online, config.target_rate)
         priorities = priorities_of(found.errors, eps=config.priority_eps, clip=config.priority_clip)
         return priorities, {"loss": found.loss.detach(), "gradient_norm": norm}
 

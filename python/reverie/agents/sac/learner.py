@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import critics_priorities, follow, judged, judged_by_some, make_critics
+from reverie.agents.continuous import critics_priorities, make_critics, polyak_update, q_values_of, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -74,15 +74,15 @@ class Learner(NetworkLearner):
         temperature = self._temperature.flat.detach().exp()
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
-            q_t = judged_by_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
+            q_t = q_values_of_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
+        q_tm1 = q_values_of(self._critics, s_tm1, data["action"], self._random)
         error = self._critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach(), "temperature": temperature}
         if self._kind(self.version):
             figures |= self._improve(s_tm1, temperature)
-        follow(self._critics_target, self._critics, config.target_rate)
+        polyak_update(self._critics_target, self._critics, config.target_rate)
         return critics_priorities(q_tm1, target, config), figures
 
     def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
@@ -93,7 +93,7 @@ class Learner(NetworkLearner):
         """Step the policy and the temperature; returns figures."""
         config = self._config
         a_tm1, log_pi_tm1 = self._act(s_tm1)
-        q_tm1 = judged(self._critics, s_tm1, a_tm1, self._random)
+        q_tm1 = q_values_of(self._critics, s_tm1, a_tm1, self._random)
         loss = policy_loss(q_tm1, log_pi_tm1, temperature, mean_of_critics=config.policy_critics == "mean")
         descend(self._policy, self._optimizers["policy"], loss)
         if config.temperature_learning_rate > 0:

@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, follow, judged, judged_by_some, make_critics, make_tanh_policy
+from reverie.agents.continuous import (
+    critics_priorities,
+    make_critics,
+    make_tanh_policy,
+    polyak_update,
+    q_values_of,
+    q_values_of_some,
+)
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -60,19 +67,19 @@ class Learner(NetworkLearner):
             a_t = self._policy_target.module(s_t)
             noise = self._random(a_t.shape) * config.smoothing_sigma
             a_t = smoothed(a_t, noise, config.smoothing_clip)
-            q_t = judged_by_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
+            q_t = q_values_of_some(self._critics_target, s_t, a_t, config.target_critics, self._random)
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        q_tm1 = judged(self._critics, s_tm1, data["action"], self._random)
+        q_tm1 = q_values_of(self._critics, s_tm1, data["action"], self._random)
         error = self._critics_loss(q_tm1, target, weights)
         descend(self._critics, self._optimizers["critics"], error)
         figures: dict[str, float | Tensor] = {"critics_loss": error.detach()}
         if self._kind(self.version):
             first = slice(1)  # the policy's loss uses no other critic
-            gain = policy_loss(judged(self._critics, s_tm1, self._policy.module(s_tm1), self._random, first))
-            descend(self._policy, self._optimizers["policy"], gain)
-            follow(self._policy_target, self._policy, config.target_rate)
-            follow(self._critics_target, self._critics, config.target_rate)
-            figures["policy_loss"] = gain.detach()
+            loss = policy_loss(q_values_of(self._critics, s_tm1, self._policy.module(s_tm1), self._random, first))
+            descend(self._policy, self._optimizers["policy"], loss)
+            polyak_update(self._policy_target, self._policy, config.target_rate)
+            polyak_update(self._critics_target, self._critics, config.target_rate)
+            figures["policy_loss"] = loss.detach()
         return critics_priorities(q_tm1, target, config), figures
 
     def _critics_loss(self, q_tm1: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
