@@ -80,7 +80,10 @@ impl Prefetch {
             }
             // It went back to its tables while it was made: others may have it.
             let batches = self.batches.get(py)?;
-            detached(py, || Ok(locked(batches).again()))?;
+            detached(py, || {
+                locked(batches).again();
+                Ok(())
+            })?;
         }
     }
 
