@@ -354,7 +354,7 @@ def _registered_or_named(env_id: str, time_limit: int | None, render_mode: str |
 
 
 def _instead_of(made: Any) -> str:
-    """What to do where an environment was made that is none of Gymnasium's."""
+    """The remedy for an object that is not an environment of Gymnasium."""
     if isinstance(made, VectorEnv):
         return "a function of vectors has a parameter num_envs"
     if hasattr(made, "possible_agents"):  # as environments of PettingZoo have
