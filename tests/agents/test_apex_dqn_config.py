@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import presets
+from reverie.agents import preset_choice, presets
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.epsilon_ladder import epsilon_ladder
@@ -33,7 +33,7 @@ def test_a_single_environment_decays_along_the_ladder_and_stays_at_its_end(confi
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda p: p.stem)
 def test_every_preset_can_be_read(path):
-    assert isinstance(apex_dqn.load_preset(presets.environment_of(path), path).config, ApexDqnConfig)
+    assert isinstance(apex_dqn.load_preset(preset_choice.environment_of(path), path).config, ApexDqnConfig)
 
 
 def test_an_unknown_first_priority_is_refused(config):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
-from reverie.agents import presets  # noqa: E402
+from reverie.agents import preset_choice, presets  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
 from reverie.agents.outcomes import DivergedError  # noqa: E402
@@ -27,7 +27,7 @@ PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.relative_to(agents.find(name).presets).with_suffix('')}")
     for name in agents.BUILT_IN
     for path in sorted(agents.find(name).presets.rglob("*.toml"))
-    if path.parent.name != presets.DEFAULTS
+    if path.parent.name != preset_choice.DEFAULTS
 ]
 
 #: At most these: `learning_starts` counts sequences where an agent draws sequences.
@@ -100,7 +100,7 @@ def stage():
 @pytest.mark.usefixtures("minatar", "mujoco")
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_can_be_read_and_fits_its_environment(agent, path):
-    spec = describe(presets.environment_of(path))
+    spec = describe(preset_choice.environment_of(path))
     agent.check(spec)
     named = None if path.parent == agent.presets else Path(path.parent.name)
     preset = agent.load_preset(spec.env_id, named)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents import presets
+from reverie.agents import preset_choice, presets
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError, describe, make_one
 from reverie.agents.wrappers import ActionsFromZero
@@ -168,8 +168,8 @@ def test_defaults_normalise_no_observations_where_there_are_no_numbers():
     assert presets.load(continuous, PPO.config).environment.normalise_observations
     spec = describe("FrozenLake-v1")  # one of 16 places
     asked = EnvSettings(normalise_observations=True, normalise_rewards=True)
-    assert presets._fitting(asked, spec) == EnvSettings(normalise_rewards=True)
-    assert presets._fitting(asked, describe("Pendulum-v1")) == asked
+    assert preset_choice._fitting(asked, spec) == EnvSettings(normalise_rewards=True)
+    assert preset_choice._fitting(asked, describe("Pendulum-v1")) == asked
     plan(PPO, "FrozenLake-v1")
 
 
@@ -209,7 +209,7 @@ def test_a_file_of_ones_own_keeps_its_target_and_one_without_has_none(tmp_path):
 
 
 def test_the_replay_of_an_environment_without_a_preset_is_cut_to_what_its_observations_need(monkeypatch):
-    monkeypatch.setattr(presets, "DEFAULT_REPLAY_BYTES", 64 * 2_000)
+    monkeypatch.setattr(preset_choice, "DEFAULT_REPLAY_BYTES", 64 * 2_000)
     found = DQN.load_preset("Acrobot-v1")  # 6 float32, stored twice at most
     assert found.config.capacity == 64 * 2_000 // 48
     assert DQN.load_preset("CartPole-v1").config.capacity == 50_000, "a preset of its own stays as it is"

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents import BUILT_IN, find
-from reverie.agents.presets import environment_of
+from reverie.agents.preset_choice import environment_of
 
 AGENTS = Path(__file__).resolve().parents[2] / "python" / "reverie" / "agents"
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents import atari, presets
+from reverie.agents import atari, preset_choice, presets
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.core import RunSettings
@@ -73,7 +73,7 @@ class Scripted:
 @pytest.mark.usefixtures("minatar", "mujoco")
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path, monkeypatch):
-    env_id = presets.environment_of(path)
+    env_id = preset_choice.environment_of(path)
     preset = agent.load_preset(env_id)
     if env_id.startswith("ALE/"):  # as fast as the others: few images, short games
         monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 80)

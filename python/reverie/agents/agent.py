@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from reverie.agents import presets
+from reverie.agents import preset_choice
 from reverie.agents.built_in import Actions
 from reverie.agents.core import (
     ActingSettings,
@@ -145,7 +145,7 @@ class Agent:
         `environment` has changed settings of the preset's table `[environment]`, by name. An environment without a
         preset is made with them to see its kind.
         """
-        return presets.for_environment(self.presets, self.config, env_id, path, environment, self.name)
+        return preset_choice.for_environment(self.presets, self.config, env_id, path, environment, self.name)
 
     def layout(self, config: Any) -> tuple[int, int]:
         """The number of actors, and of environments per actor."""

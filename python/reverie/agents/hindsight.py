@@ -19,7 +19,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from reverie._goals import PARTS, rewards_of
-from reverie.agents import presets
+from reverie.agents import preset_choice
 from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.core import Preset
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
@@ -55,7 +55,7 @@ def without_returns(preset: Preset, given: Collection[str]) -> Preset:
 
     `given` has the names of the settings that the user set: a `normalise_rewards` of the user's stays, and is refused.
     """
-    is_default = preset.path.parent.name == presets.DEFAULTS and "normalise_rewards" not in given
+    is_default = preset.path.parent.name == preset_choice.DEFAULTS and "normalise_rewards" not in given
     if not (is_default and getattr(preset.config, "her", None) and preset.environment.normalise_rewards):
         return preset
     note = f"{preset.note}; rewards are not normalised, since her is set"

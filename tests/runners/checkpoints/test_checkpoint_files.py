@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie import agents  # noqa: E402
-from reverie.agents import presets  # noqa: E402
+from reverie.agents import preset_choice, presets  # noqa: E402
 from reverie.runners import CheckpointError, checkpoints  # noqa: E402
 from reverie.runners.checkpoints import checkpoint_files  # noqa: E402
 
@@ -282,7 +282,7 @@ def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
     for name in agents.BUILT_IN:
         agent = agents.find(name)
         for path in agent.presets.glob("*.toml"):
-            preset = agent.load_preset(presets.environment_of(path))
+            preset = agent.load_preset(preset_choice.environment_of(path))
             (tmp_path / "again.toml").write_text(presets.dump(preset))
-            again = agent.load_preset(presets.environment_of(path), tmp_path / "again.toml")
+            again = agent.load_preset(preset_choice.environment_of(path), tmp_path / "again.toml")
             assert (again.config, again.run) == (preset.config, preset.run)

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents import presets
+from reverie.agents import preset_choice
 from reverie.runners import plan
 from reverie.runners.planning.annealing import annealing_note
 
@@ -79,7 +79,7 @@ PRESETS = [(name, path) for name in agents.BUILT_IN for path in sorted(agents.fi
 
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name, path in PRESETS if FALLS.search(path.read_text())])
 def test_no_preset_has_a_note_and_a_run_of_ten_times_its_steps_has_one(name, path):
-    env_id = presets.environment_of(path)
+    env_id = preset_choice.environment_of(path)
     agent = agents.find(name)
     preset = agent.load_preset(env_id, path)
     needs = agent.needs(preset.config)
