@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.continuous import ActionScale, Critics, polyak_update  # noqa: E402
+from reverie.agents.continuous import ActionScale, Critics  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.ddpg import agent as ddpg  # noqa: E402
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, describe  # noqa: E402
@@ -15,6 +15,7 @@ from reverie.agents.fitting import require_continuous  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402
+from reverie.agents.target_networks import polyak_update  # noqa: E402
 from reverie.agents.td3 import agent as td3  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")

@@ -323,12 +323,6 @@ def critics_priorities(q_tm1: Tensor, target_tm1: Tensor, config: MaybePrioritiz
     return priorities_of(errors, eps=config.priority_eps, clip=config.priority_clip)
 
 
-def polyak_update(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:
-    """Polyak averaging: move the target by a fraction `rate` of the way to the online network."""
-    with torch.no_grad():
-        target.flat.lerp_(online.flat, rate)
-
-
 def memory(
     spec: EnvSpec,
     config: ReplaySettings,

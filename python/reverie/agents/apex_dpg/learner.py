@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
-from reverie.agents.continuous import make_critic, make_tanh_policy, polyak_update
+from reverie.agents.continuous import make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -19,6 +19,7 @@ from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import copy_if_due, follow
 
 
 class Learner(NetworkLearner):
@@ -42,6 +43,7 @@ class Learner(NetworkLearner):
             "critic": self._critic,
             "critic_target": self._critic_target,
         }
+        self._targets = ((self._policy_target, self._policy), (self._critic_target, self._critic))
         self._optimizers = {
             "policy": adam(self._policy, config.policy_learning_rate),
             "critic": adam(self._critic, config.critic_learning_rate),
@@ -72,16 +74,11 @@ class Learner(NetworkLearner):
         q = self._critic.module(s_tm1, at)[0]
         (dq_da,) = torch.autograd.grad(q.sum(), at)
         descend(self._policy, self._optimizers["policy"], policy_loss(actions, dq_da, config.action_gradient_clip))
-        if config.target_rate > 0:
-            polyak_update(self._policy_target, self._policy, config.target_rate)
-            polyak_update(self._critic_target, self._critic, config.target_rate)
+        follow(self._targets, config)
         return error.priorities, {"critic_loss": error.loss.detach(), "q": q.detach().mean()}
 
     def _after_update(self) -> None:
-        config = self._config
-        if not config.target_rate and (self.version + 1) % config.target_period == 0:
-            self._policy_target.copy_from(self._policy)
-            self._critic_target.copy_from(self._critic)
+        copy_if_due(self._targets, self._config, self.version + 1)
 
     def _acting(self) -> NDArray[np.float32]:
         return np.concatenate([self._policy.numpy(), self._critic.numpy()])

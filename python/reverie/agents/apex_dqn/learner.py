@@ -12,7 +12,6 @@ from torch import Tensor
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
-from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in
 from reverie.agents.draws import Draws
@@ -22,6 +21,7 @@ from reverie.agents.learning import NetworkLearner
 from reverie.agents.optimizers import adam, centred_rmsprop, descend_clipped
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import copy_if_due, follow
 
 
 class Learner(NetworkLearner):
@@ -36,6 +36,7 @@ class Learner(NetworkLearner):
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)
         self._networks = {"online": self._online, "target": self._target}
+        self._targets = ((self._target, self._online),)
         optimizer = adam if config.optimizer == "adam" else centred_rmsprop
         self._optimizers = {"online": optimizer(self._online, config.learning_rate, config.optimizer_epsilon)}
 
@@ -71,14 +72,11 @@ class Learner(NetworkLearner):
             temperature=config.soft_temperature,
         )
         norm = descend_clipped(self._online, self._optimizers["online"], loss, config.max_grad_norm)
-        if config.target_rate > 0:
-            polyak_update(self._target, self._online, config.target_rate)
+        follow(self._targets, config)
         return priorities, {"loss": loss.detach(), "gradient_norm": norm}
 
     def _after_update(self) -> None:
-        config = self._config
-        if not config.target_rate and (self.version + 1) % config.target_period == 0:
-            self._target.copy_from(self._online)
+        copy_if_due(self._targets, self._config, self.version + 1)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()

@@ -9,14 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import (
-    critics_priorities,
-    make_critics,
-    polyak_update,
-    q_values_of,
-    q_values_of_each,
-    q_values_of_some,
-)
+from reverie.agents.continuous import critics_priorities, make_critics, q_values_of, q_values_of_each, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.cql_sac.config import CqlSacConfig
 from reverie.agents.cql_sac.loss import conservative_gap, factor_loss, imitation_loss, squashed_log_pi, uniform_actions
@@ -30,6 +23,7 @@ from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 from reverie.agents.sac.learner import Temperature
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
+from reverie.agents.target_networks import polyak_update
 
 CRITICS, POLICY, IMITATION = range(3)
 """Kinds of updates: of the critics alone, of the policy too, and of the policy by the data's actions."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import make_tanh_policy, polyak_update
+from reverie.agents.continuous import make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.d4pg.config import D4pgConfig
 from reverie.agents.d4pg.loss import critic_loss, policy_loss
@@ -21,6 +21,7 @@ from reverie.agents.optimizers import adam, descend
 from reverie.agents.priorities import priorities_of
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import copy_if_due, follow
 
 
 class Learner(NetworkLearner):
@@ -43,6 +44,7 @@ class Learner(NetworkLearner):
             "critic": self._critic,
             "critic_target": self._critic_target,
         }
+        self._targets = ((self._policy_target, self._policy), (self._critic_target, self._critic))
         self._optimizers = {
             "policy": adam(self._policy, config.policy_learning_rate),
             "critic": adam(self._critic, config.critic_learning_rate),
@@ -70,9 +72,7 @@ class Learner(NetworkLearner):
         descend(self._critic, self._optimizers["critic"], error.loss)
         loss = policy_loss(self._critic.module.q_values(s_tm1, self._policy.module(s_tm1)))
         descend(self._policy, self._optimizers["policy"], loss)
-        if config.target_rate > 0:
-            polyak_update(self._policy_target, self._policy, config.target_rate)
-            polyak_update(self._critic_target, self._critic, config.target_rate)
+        follow(self._targets, config)
         priorities = priorities_of(error.errors, eps=config.priority_eps, clip=config.priority_clip)
         return priorities, {"critic_loss": error.loss.detach(), "policy_loss": loss.detach()}
 
@@ -80,10 +80,7 @@ class Learner(NetworkLearner):
         return 1.0  # divergences have no unit
 
     def _after_update(self) -> None:
-        config = self._config
-        if not config.target_rate and (self.version + 1) % config.target_period == 0:
-            self._policy_target.copy_from(self._policy)
-            self._critic_target.copy_from(self._critic)
+        copy_if_due(self._targets, self._config, self.version + 1)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._policy.numpy()

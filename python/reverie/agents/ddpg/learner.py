@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import critics_priorities, make_critic, make_tanh_policy, polyak_update
+from reverie.agents.continuous import critics_priorities, make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
@@ -19,6 +19,7 @@ from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import polyak_update
 
 
 class Learner(NetworkLearner):

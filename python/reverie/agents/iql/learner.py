@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import DiagonalGaussian
 from reverie.agents.draws import Draws
@@ -21,6 +20,7 @@ from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import polyak_update
 
 
 class Learner(NetworkLearner):

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import polyak_update
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -24,6 +23,7 @@ from reverie.agents.random_layers import drawing
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
 from reverie.agents.spectral_norm import follow_weights
+from reverie.agents.target_networks import copy_if_due, follow
 from reverie.agents.value_distributions import fractions_of
 
 Network = FlatNetwork[RainbowNetwork]
@@ -40,6 +40,7 @@ class Learner(NetworkLearner):
         self._online = make_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._target = make_network(spec, config, seed=seed_of(seed, 0), trainable=False)
         self._networks = {"online": self._online, "target": self._target}
+        self._targets = ((self._target, self._online),)
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
         self._generator = torch.Generator(device="cpu").manual_seed(seed_of(seed, 1))
 
@@ -54,8 +55,7 @@ class Learner(NetworkLearner):
         norm = descend_clipped(self._online, self._optimizers["online"], found.loss, config.max_grad_norm)
         if config.spectral_norm:
             follow_weights(self._online.module)
-        if config.target_rate > 0:
-            polyak_update(self._target, self._online, config.target_rate)
+        follow(self._targets, config)
         priorities = priorities_of(found.errors, eps=config.priority_eps, clip=config.priority_clip)
         return priorities, {"loss": found.loss.detach(), "gradient_norm": norm}
 
@@ -116,9 +116,7 @@ class Learner(NetworkLearner):
         return 1.0 if self._config.head == "categorical" else super()._priority_unit()
 
     def _after_update(self) -> None:
-        config = self._config
-        if not config.target_rate and (self.version + 1) % config.target_period == 0:
-            self._target.copy_from(self._online)
+        copy_if_due(self._targets, self._config, self.version + 1)
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.continuous import critics_priorities, make_critics, polyak_update, q_values_of, q_values_of_some
+from reverie.agents.continuous import critics_priorities, make_critics, q_values_of, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -22,6 +22,7 @@ from reverie.agents.replay import TABLE
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
 from reverie.agents.sac.networks import make_policy_network
+from reverie.agents.target_networks import polyak_update
 
 
 class Temperature(nn.Module):

@@ -9,14 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reverie.agents.continuous import (
-    critics_priorities,
-    make_critics,
-    make_tanh_policy,
-    polyak_update,
-    q_values_of,
-    q_values_of_some,
-)
+from reverie.agents.continuous import critics_priorities, make_critics, make_tanh_policy, q_values_of, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
@@ -24,6 +17,7 @@ from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
 from reverie.agents.rates import set_rates
 from reverie.agents.replay import TABLE
+from reverie.agents.target_networks import polyak_update
 from reverie.agents.td3.config import Td3Config
 from reverie.agents.td3.loss import clipped_double_q_target, critics_loss, policy_loss, smoothed
 
