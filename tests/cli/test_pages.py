@@ -12,7 +12,7 @@ testing = pytest.importorskip("typer.testing")
 
 import reverie  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
-from reverie.cli.connecting import storage_lines  # noqa: E402
+from reverie.cli.figures import storage_lines  # noqa: E402
 from reverie.cli.info import add_rates  # noqa: E402
 
 QUICK = ["--rate-seconds", "0.05", "--timeout", "100"]

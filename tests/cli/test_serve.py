@@ -366,7 +366,7 @@ def test_a_refused_port_and_an_unknown_host_are_reported_without_retries(monkeyp
     asked = Mock(side_effect=error)
     monkeypatch.setattr(connecting.socket, "create_connection", asked)
     monkeypatch.setattr(connecting.reverie, "Client", Mock())
-    with pytest.raises(typer.Exit) as ended, connecting.connected(address, None, None, None, None, 3.0):
+    with pytest.raises(typer.Exit) as ended, connecting.connected(address, 3.0, connecting.Credentials()):
         raise AssertionError("it went on")
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == f"reverie: {address} cannot be reached: {reason}; is a server running there?\n"
@@ -378,7 +378,7 @@ def test_a_host_that_does_not_respond_is_reported_by_the_client(monkeypatch):
     made = MagicMock()
     made.__enter__.return_value = made
     monkeypatch.setattr(connecting.reverie, "Client", Mock(return_value=made))
-    with connecting.connected("192.0.2.1:7", None, None, None, None, 3.0) as client:
+    with connecting.connected("192.0.2.1:7", 3.0, connecting.Credentials()) as client:
         assert client is made
     made.__enter__.assert_called_once()
 

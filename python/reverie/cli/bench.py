@@ -16,7 +16,7 @@ from rich.table import Table
 
 import reverie
 from reverie.cli.common import refuse
-from reverie.cli.connecting import size
+from reverie.cli.sizes import size
 from reverie.testing import TRANSPORTS, Transport, serve
 
 EPILOG = "Exit codes: 0 measured; 2 invalid arguments, or this machine has too little memory."

@@ -22,7 +22,8 @@ from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, FolderC
 from reverie.cli import data_flags as flags
 from reverie.cli import data_record, exits
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
-from reverie.cli.connecting import Ca, Cert, Key, ServerName, Token, connected, size
+from reverie.cli.connecting import Ca, Cert, Credentials, Key, ServerName, Token, connected
+from reverie.cli.sizes import size
 from reverie.integrations.datasets import Report, Source, export_table, import_dataset, open_dataset
 from reverie.rate_limiters import MinSize
 
@@ -91,7 +92,10 @@ def import_(
         total = min(value for value in (source.num_rows, max_steps, sys.maxsize) if value is not None)
         if checkpoints is None:
             assert server is not None
-            place = connected(server, token_file, tls_ca, tls_cert, tls_key, timeout or 0.0, tls_server_name)
+            credentials = Credentials(
+                token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name
+            )
+            place = connected(server, timeout or 0.0, credentials)
         else:
             place = _checkpoint_to(checkpoints, table)
         with place as client, _bar(f"import into {table}", total) as progress:
@@ -146,7 +150,10 @@ def export(
         if Path(source).exists():
             place = _checkpoint_from(Path(source))
         else:
-            place = connected(source, token_file, tls_ca, tls_cert, tls_key, timeout or 0.0, tls_server_name)
+            credentials = Credentials(
+                token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name
+            )
+            place = connected(source, timeout or 0.0, credentials)
         with place as client:
             info = client.server_info().get(table)
             with _bar(f"export {table}", 0 if info is None else info.current_size, "items") as progress:

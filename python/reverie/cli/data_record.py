@@ -14,7 +14,7 @@ from rich.status import Status
 from reverie.cli import data_flags as flags
 from reverie.cli import exits
 from reverie.cli.common import find_modules_here, refuse, require_agents
-from reverie.cli.connecting import size
+from reverie.cli.sizes import size
 
 EPILOG = (
     "Exit codes: 0 done; 2 invalid arguments, a policy that cannot be read, a PATH that is there already, or a disk"

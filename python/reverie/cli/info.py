@@ -15,14 +15,15 @@ from reverie.cli.connecting import (
     Address,
     Ca,
     Cert,
+    Credentials,
     Key,
     ServerName,
     Timeout,
     Token,
-    size,
-    storage_lines,
     watched,
 )
+from reverie.cli.figures import storage_lines
+from reverie.cli.sizes import size
 
 EPILOG = (
     "Exit codes: 0 the server responded; 1 it did not respond, or rejected the credentials; 2 malformed address, or"
@@ -45,7 +46,8 @@ def info(
 
     The address of a page shows what the page shows, a training run included.
     """
-    with watched(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as look:
+    credentials = Credentials(token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name)
+    with watched(address, timeout, credentials) as look:
         before, started = look()
         time.sleep(rate_seconds)
         now, at = look()

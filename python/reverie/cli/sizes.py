@@ -1,4 +1,4 @@
-"""Sizes on the command line: a number of bytes, or one with a unit."""
+"""Sizes on the command line, read and printed: a number of bytes, or one with a unit."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def size_in_bytes(text: str | int) -> int:
     if size < 1:
         raise typer.BadParameter(f"{text!r} is not a size: give it {HELP}")
     return size
+
+
+def size(count: float) -> str:
+    """Bytes as text, in a suitable unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -11,7 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from reverie.cli.connecting import Address, Ca, Cert, Key, ServerName, Timeout, Token, storage_lines, watched
+from reverie.cli.connecting import Address, Ca, Cert, Credentials, Key, ServerName, Timeout, Token, watched
+from reverie.cli.figures import storage_lines
 from reverie.cli.info import add_rates, page_lines, view
 
 EPILOG = (
@@ -38,8 +39,9 @@ def top(
 
     The address of a page shows what the page shows, a training run included.
     """
+    credentials = Credentials(token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name)
     console = Console(highlight=False)
-    with watched(address, token_file, tls_ca, tls_cert, tls_key, timeout, tls_server_name) as look:
+    with watched(address, timeout, credentials) as look:
         live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
         (before, measured_at), updates = look(), 0
         try:
