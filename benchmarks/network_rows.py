@@ -13,7 +13,7 @@ STORED_BYTES = 512 << 20
 MOST_ITEMS = 20_000
 PAYLOADS = {400: "400 B", 4_096: "4 kB", 40_960: "40 kB", 409_600: "400 kB"}
 
-#: Wanted ratios by payload: dm-reverb's time over ours, and ours held against a limit.
+#: Wanted ratios by payload: dm-reverb's time over ours, and ours compared with a limit.
 SAME_HOST = {400: 20.0, 4_096: 20.0, 40_960: 8.0, 409_600: 6.0}
 TCP = {400: 10.0, 4_096: 10.0, 40_960: 2.5, 409_600: 1.4}
 APPEND = {400: 15.0, 4_096: 12.0, 40_960: 6.0, 409_600: 5.0}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = 0
-"""Of the run whose policy is recorded."""
+"""Seed of the run whose policy is recorded."""
 
 
 class RecordingError(RuntimeError):

@@ -29,7 +29,7 @@ from .rows import (
 from .scores import Results, Run
 
 MUST_REACH = 0.8
-"""Of the seeds, next to the score: four of five, three of three."""
+"""Share of the seeds that must reach the target, next to the score: four of five, three of three."""
 
 
 def write(folder: Path, page: Path, agents: Path | None = None, replay_page: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is learned: the rows of the table, the same with separate roles, defaults on other tasks, ablations of Ape-X."""
+"""Rows of training runs: with presets, the same with separate roles, defaults on other tasks, ablations of Ape-X."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def _apart() -> list[Row]:
 
 
 BASELINE = "actors-2"
-"""Of the ablations: the preset as it is."""
+"""The row that ablations are compared with: the preset as it is."""
 UPDATES = 5_000
-"""Of every ablation: the learner does the same work with any actor."""
+"""Updates of every ablation: the learner does the same work with any number of actors."""
 BATCH, ENVIRONMENTS = 128, 4
 
 
@@ -125,9 +125,9 @@ def _ablations() -> list[Row]:
 
 
 DEFAULT_SEEDS = 3
-"""Of each agent on each task without a preset."""
+"""The number of seeds of each agent on each task without a preset."""
 DISCRETE = {"Acrobot-v1": (-100.0, 100_000), "MountainCar-v0": (-110.0, 200_000), "LunarLander-v3": (200.0, 200_000)}
-"""What Gymnasium's thresholds ask for, and in how many steps."""
+"""Tasks with discrete actions: the threshold of Gymnasium, and the steps within which it is to be reached."""
 CONTINUOUS = {"MountainCarContinuous-v0": (90.0, 50_000), "LunarLanderContinuous-v3": (200.0, 200_000)}
 WITHOUT_PRESET = {
     "dqn": DISCRETE,
@@ -166,7 +166,7 @@ def _defaults() -> list[Row]:
 
 
 GAMES = {"breakout": 10.0, "asterix": 17.0, "space_invaders": 44.0}
-"""What Young & Tian's DQN has after 5 million steps, read off their figure (+-1), 30 seeds."""
+"""Returns of Young & Tian's DQN after 5 million steps, read off their figure (+-1), 30 seeds."""
 ONLINE = {"breakout": 4.0, "asterix": 5.5, "space_invaders": 13.0}
 """The same without replay."""
 REPLAY_STEPS = 1_000_000
@@ -204,7 +204,7 @@ def _replays() -> list[Row]:
 LONG_STEPS = 5_000_000
 LONG_GAME = "breakout"
 LONG_WAYS = ("uniform", "rainbow")
-"""Of `REPLAYS`: DQN, and what scores highest in every game after `REPLAY_STEPS`."""
+"""Rows of `REPLAYS`: DQN, and the one that scores highest in every game after `REPLAY_STEPS`."""
 
 
 def _longs() -> list[Row]:
