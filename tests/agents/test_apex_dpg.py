@@ -160,7 +160,7 @@ def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
         noises = np.stack([row["action"] - policy.actions(row["obs"]) for row in rows])[:, :, 0]
         noises -= noises.mean(axis=0)
         correlations[theta] = (noises[1:] * noises[:-1]).sum() / (noises**2).sum()
-    # Of neighbours: 0, within five sigma of 800 draws; 0.95, less what takes out the mean.
+    # Expected of neighbours: 0, within five sigma of 800 draws; 0.95, less for the mean that was subtracted.
     assert abs(correlations[1.0]) < 5 / 800**0.5
     assert correlations[0.05] > 0.7
     replay, _ = acted(50, noise_sigma=2.0)

@@ -298,7 +298,7 @@ def test_settings_that_cannot_work_are_refused_by_name():
 
 
 class Cliff(gymnasium.Env):
-    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Of ten steps.
+    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Ten steps.
 
     Actions of at most 1 move the place by a quarter of them. Larger ones fall: -20 for every step that is left.
     """

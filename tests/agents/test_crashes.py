@@ -312,7 +312,7 @@ def test_settle_returns_at_once_if_there_is_room_and_else_raises_with_the_reason
     held = client.info().tables[table].num_inserts
     client.sample_batch(table, 2 if name == "ppo" else 1_000, timeout=0)
     actor.settle(timeout=200)
-    # What was not taken in time is there now, once.
+    # The rows that were not accepted in time are there now, once.
     assert client.info().tables[table].num_inserts > held
     if name == "ppo":
         assert client.info().tables[table].num_inserts == 2 * (acts // 4)

@@ -49,7 +49,7 @@ def test_a_rate_of_dropout_is_a_share_of_all_numbers_of_sixteen_bits():
 
 
 def chi_square(numbers, bins):
-    """Of uniform numbers in so many equal bins."""
+    """The statistic of uniform numbers in so many equal bins."""
     counts = np.bincount((numbers.astype(np.int64) + 2**15) // (2**16 // bins), minlength=bins)
     return float(((counts - len(numbers) / bins) ** 2 / (len(numbers) / bins)).sum())
 

@@ -492,7 +492,7 @@ def bit_flips(her, seed, steps=4_500):
 
 @pytest.mark.long
 def test_with_hindsight_bits_are_flipped_to_the_goal_and_without_they_are_not():
-    """Of 12 bits, 6 are wrong on average: returns of -5 are the best, and -12 those of episodes without success."""
+    """On average 6 of 12 bits are wrong: returns of -5 are the best, and -12 those of episodes without success."""
     assert bit_flips("future", 1) > -8
     assert bit_flips("", 1) < -11
 

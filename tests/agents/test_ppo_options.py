@@ -32,7 +32,7 @@ CONFIG = dataclasses.replace(
 
 
 class Match(gymnasium.Env):
-    """The action should be twice the observation: the reward of a step is minus the squared error. Of eight steps."""
+    """The action should be twice the observation: the reward of a step is minus the squared error. Eight steps."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
@@ -258,7 +258,7 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(en
     ids=lambda changes: next(iter(changes)),
 )
 def test_each_option_of_an_update_changes_it(changes, stage):
-    """Of the same unrolls: the first update alone."""
+    """Only the first update is compared, since its unrolls are the same."""
     plain, again, changed = stage(), stage(), stage(**changes)
     assert (plain.learn() == again.learn()).all()
     assert (plain.learner.latest(-1).flat != changed.learn()).any()

@@ -1,4 +1,4 @@
-"""What tests of the command line share: `reverie` in this process and as one of its own, and a run that was trained."""
+"""Shared by tests of the command line: `reverie` in this process and as one of its own, and a trained run."""
 
 from __future__ import annotations
 

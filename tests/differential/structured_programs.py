@@ -27,7 +27,7 @@ BAD = [[0], [1, None, None], [-2, -3, None], [-2, -2, None], [-1, 1, None], [-3,
 
 
 class Run(worker.Run):
-    """What is done to a structured writer."""
+    """The operations of a program with a structured writer."""
 
     def structured(self, name: str, configs: list[dict[str, Any]]) -> None:
         """Makes the writer; where a part of a config is refused this is."""

@@ -20,7 +20,7 @@ CRATES = ROOT / "crates"
 WORDS = ("append", "chunk", "item", "table", "sample", "batch")
 FOLDERS = ("crates", "proto", "python", "tests", "examples", "fuzz", "benchmarks", "tools", "docs")
 
-# What pickles an object, by the module that has it; `Pipe` makes connections whose `send` pickles.
+# Full names of classes and functions that pickle an object; `Pipe` makes connections whose `send` pickles.
 PICKLING = ("multiprocessing.connection.Connection", "multiprocessing.reduction.ForkingPickler", "multiprocessing.Pipe")
 PICKLES = {
     "cli/run_processes.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-# What Python lacks there, of what the package names.
+# Names that the package uses and that Python lacks there.
 MISSING = {
     "darwin": ("os.pidfd_open", "signal.pidfd_send_signal"),
     "win32": (

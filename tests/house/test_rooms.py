@@ -161,7 +161,7 @@ class Package:
         return path[:-1]
 
     def uses(self, module: Module) -> set[Module]:
-        """The modules that define what this one imports. What a package only exports again, it does not use."""
+        """The modules that define what this one imports. A package does not use names that it only exports again."""
         named = {node.id for node in ast.walk(self.trees[module]) if isinstance(node, ast.Name)}
         found = {self.home(path) for name, path in self.imported(module) if module not in self.inits or name in named}
         return {home for home in found if home is not None} - {module}

@@ -81,13 +81,13 @@ def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile
 
 @pytest.mark.xdist_group("one test")
 def test_workers_take_tests_by_their_groups(request: pytest.FixtureRequest) -> None:
-    """pytest-xdist writes the group into a test's id. Where it cannot, each worker starts a cluster of its own."""
+    """pytest-xdist writes the group into a test's id. If it cannot, each worker starts its own cluster."""
     grouped = request.config.getoption("loadgroup", default=False)
     assert request.node.nodeid.endswith("@one test") == grouped
 
 
 def programs(path: Path, *names: str) -> str:
-    """What the script prints on a machine whose commands are those of `path`, and bash's own tools."""
+    """The output of the script on a machine whose commands are those of `path`, and bash's own tools."""
     environment = {"PATH": f"{path}:/usr/bin:/bin", "POLICY_RC_D": str(path / "policy-rc.d")}
     command = ["bash", ROOT / "tools" / "debian_programs.sh", *names]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""What the tests of the network share: server processes of their own, which may be stopped, killed and made again."""
+"""Shared by tests of the network: server processes of their own, which may be stopped, killed and made again."""
 
 import contextlib
 import json

@@ -108,7 +108,7 @@ def test_every_confirmed_insert_is_there_once_after_losses_of_power_under_severa
         each_writes(20)
         one.lose_power(sizes)
         one.start()
-        # What was kept is sent before what comes later.
+        # Kept inserts are sent before later ones.
         each_writes(2)
     stop.set()
     for writer in writers:

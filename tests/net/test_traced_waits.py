@@ -1,4 +1,4 @@
-"""What a server's span says that its request waited for, and a client's about a connection that was lost."""
+"""A server's span names what its request waited for, and a client's span reports a connection that was lost."""
 
 import concurrent.futures
 import contextlib
@@ -83,7 +83,7 @@ def test_a_draw_waits_behind_a_long_one_for_its_turn(exported, until):
 
 def test_a_request_in_the_first_moment_of_a_server_has_a_span(network, exported, monkeypatch):
     def later(server):
-        """What a client that waits for its server does, before the server's exporter begins."""
+        """The requests of a client that waited for its server come before the server's exporter begins."""
         with Client(server.address, transport=network, tracing=True, patience=PATIENT) as client:
             client.insert({"obs": np.float32(1)}, {"t": 1.0})
         return spans.RequestSpans(server)

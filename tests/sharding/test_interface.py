@@ -58,7 +58,7 @@ def test_items_are_deleted_by_conditions_at_every_shard(three):
     client, keys, _ = three
     assert tuple(client.delete("t", where=[("priority", "==", 4.0)])) == (3, 0)
     assert sorted(items(client.query("t"), keys)) == [0, 1, 4, 5, 7, 8]
-    # Of these only: two are gone already, one has too much.
+    # Only items with these keys: two are gone already, the priority of one is too high.
     assert tuple(client.delete("t", keys[:4], [("priority", "<", 2.0)])) == (1, 3)
     assert sorted(items(client.query("t"), keys)) == [0, 4, 5, 7, 8]
     with pytest.raises(ValueError, match="delete needs keys= or at least one condition"):
@@ -180,7 +180,7 @@ def test_a_draw_that_waits_goes_on_when_a_shard_has_news(everywhere, prioritized
         assert len(drawn[0]) == 4
         return time.monotonic() - inserted
 
-    # Whoever is not woken waits for the look of every ten seconds. One wait of several is shorter: no machine is always
+    # A reader that is not woken polls every ten seconds. At least one wait of several is shorter: no machine is always
     # busy just then.
     assert any(waited() < 5.0 for _ in range(5))
 

@@ -151,7 +151,7 @@ def test_a_start_with_other_tables_names_what_was_added_removed_and_changed(tmp_
     refusing = Table("per", selectors.Uniform(), selectors.Fifo(), 100, rate_limiters.MinSize(1), signature=narrow)
     with pytest.raises(reverie.SignatureError, match="column 'x': got int64"):
         Server([refusing], listen=False, journal=Journal(tmp_path))
-    # What was refused changed nothing.
+    # The refused start changed nothing.
     with Server(others(), listen=False, journal=Journal(tmp_path)) as server:
         assert server.client().info().tables["per"].current_size == 20
 

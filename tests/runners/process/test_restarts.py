@@ -142,7 +142,7 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
     (moved,) = of_kind(events, ShardMoved)
     assert (moved.role, moved.before, moved.now) == ("shard 0", began[0].address, began[1].address)
     assert moved.before == f"127.0.0.1:{stranger.port}" != moved.now
-    # Of two shards the second has an actor of its own, which need not move. One that has ended meanwhile follows
+    # With two shards the second has its own actor, which need not move. A role that has ended meanwhile follows
     # without a notice.
     assert set(moved.followed_by) <= {"learner", "actor 0", *(["actor 1"] if num_shards == 1 else [])}
     assert began[1].items > 0
