@@ -29,7 +29,7 @@ import yaml
 import reverie
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What Debian's own base has in place of the image's: an interpreter, and pip.
+#: Packages of the Debian base that stand for the contents of the image's base: an interpreter, and pip.
 PACKAGES = "python3,python3-pip,ca-certificates"
 PROGRAMS = ("debootstrap", "podman", "runc", "openssl")
 IMAGE = "localhost/reverie:try"
@@ -174,7 +174,7 @@ def started(podman: Podman, secrets: Path, volume: str) -> Iterator[Outside]:
 def played(podman: Podman, folder: Path) -> Iterator[Outside]:
     """The pod of the manifests' set, with its claim and the tables of its ConfigMap.
 
-    What podman does not have is not tried: the set itself, its secret, the NetworkPolicy, and probes without systemd.
+    Not tried, since podman does not have it: the set itself, its secret, the NetworkPolicy, and probes without systemd.
     """
     documents = {one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy/kubernetes.yml").read_text())}
     of_set = documents["StatefulSet"]["spec"]

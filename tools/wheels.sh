@@ -47,7 +47,7 @@ sdist() {
     twine check --strict "$sdist"
 }
 
-# What a wheel says of itself must be true: auditwheel reads the symbols that it needs.
+# Checks the tags of a wheel: auditwheel reads the symbols that it needs.
 check() { # check ARCHITECTURE
     local file tag
     file=$(wheel "$1")

@@ -79,7 +79,7 @@ def _members(found: Any) -> Iterator[tuple[str, Any]]:
         member = members.get(name) or _overloads(found, name)[0]
         while member.is_alias:
             member = member.final_target
-        # What neither has a type nor a text is an attribute that the text of its class describes.
+        # A member with neither a type nor a text is an attribute that the text of its class describes.
         bare = member.docstring is None and (name in OPERATORS or (member.is_attribute and member.annotation is None))
         if not bare:
             yield name, member

@@ -84,7 +84,7 @@ def kind_of(spec: EnvSpec) -> str:
 
 
 def _words(path: Path) -> str:
-    """What the file is, for the preset's note."""
+    """A description of the file, for the preset's note."""
     if path.parent.name == DEFAULTS:
         actions = "" if path.stem == "images" else " actions"
         return f"its agent's defaults for {path.stem}{actions}"
