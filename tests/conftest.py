@@ -225,7 +225,7 @@ def new_port():
 
 
 def ray_ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
+    """Ports for a node's agents: a raylet waits 15 s for an agent to report its own, and ends after that.
 
     A node binds its ports seconds later.
     """

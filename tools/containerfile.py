@@ -149,7 +149,7 @@ class Outside:
 
 @contextlib.contextmanager
 def started(podman: Podman, secrets: Path, volume: str) -> Iterator[Outside]:
-    """The image's server, as its head says to run it; afterwards SIGTERM must end it within its grace."""
+    """The image's server, run by the command in the file's head; afterwards SIGTERM must end it within its grace."""
     run = podman(
         "run", "--detach", "--pull=never", "--read-only", *podman.ulimits, "--publish=127.0.0.1::8000",
         "--publish=127.0.0.1::9090",
@@ -263,7 +263,7 @@ def main(folder: Path) -> None:
         podman("volume", "rm", volume)
     with played(podman, folder) as outside:
         use(outside, insert=1_000)
-    print("the image's server does what its guide says", flush=True)
+    print("the image's server works as its guide describes", flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
 
 
 def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -> str:
-    """One line for each way to use experience again, and for each interrupted run; ways that were not run say so."""
+    """One line for each way to use experience again, and for each interrupted run; ways not run are marked."""
     out = [
         "| experience | agent | seeds | steps | mean of the curve | last weights | processor; date |",
         "|---|---|---|---|---|---|---|",

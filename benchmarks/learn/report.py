@@ -97,7 +97,7 @@ SOURCES = "seeds; processor; date"
 
 
 def targets_table(results: Results, link: Link = unlinked) -> str:
-    """One line a row; rows that were not run say so."""
+    """One line a row; rows that were not run are marked."""
     out = [
         f"| environment | agent | {COLUMNS} | processor time, median | reached | {SOURCES} |",
         "|---" * 9 + "|",
@@ -209,7 +209,7 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
 
 
 def control_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
-    """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
+    """One line for each walker and agent, and for each run that was interrupted; agents not run are marked."""
     first = f"mean to {readmes.thousands(FIRST_STEPS[-1])}"
     out = [
         f"| environment | agent | seeds | steps | {first} | mean of the curve | last weights |"

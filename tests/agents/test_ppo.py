@@ -265,7 +265,7 @@ def test_the_value_of_a_known_episode_is_learnt(stage):
     for _ in range(20):
         while not client.can_sample("unrolls", config.batch_size):
             actor.act()
-            actor._obs[:, 0] = 0  # the number of the episode says nothing
+            actor._obs[:, 0] = 0  # the number of the episode carries no information
         learner.learn()
     policy.load(Weights(0, learner.latest(-1).flat))
     expected = [sum(0.5 ** (k - t) * (k + 1) for k in range(t, 7)) for t in range(7)]

@@ -383,7 +383,7 @@ def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
     obs = np.linspace(-0.9, 0.9, 13, dtype=np.float32)[:, None]
     errors = np.abs(policy(obs) - 2 * obs)
     assert errors.mean() < 0.25, errors
-    assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it knows more"
+    assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it has learnt more"
 
 
 @pytest.mark.long

@@ -184,7 +184,7 @@ def of_trajectories(rng: random.Random) -> Program:
     steps = Steps(rng, of_its_own)
     operations: list[list[Any]] = [["writer", "w", "trajectory_writer", {"num_keep_alive_refs": keep}]]
     if of_its_own:
-        # Not more than the others: dm-reverb makes the column's history before it knows that it is to be longer.
+        # Not more than the others: dm-reverb makes the column's history before it is given the longer length.
         own = rng.randint(1, keep)
         options = {"num_keep_alive_refs": own, "max_chunk_length": rng.choice([None, 1, own])}
         operations.append(["configure", "w", [rng.choice(Steps.FIELDS)], options])

@@ -58,7 +58,7 @@ def run(tree: Path, *mutations: str, options: tuple[str, ...] = ()) -> subproces
     listed = tree.parent / "list.toml"
     listed.write_text("\n".join(mutations))
     command = [sys.executable, str(RUN), str(listed), "--tree", str(tree), *options]
-    # The small tree needs none of what is installed for ours.
+    # The small tree needs nothing that is installed for ours.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

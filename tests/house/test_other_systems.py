@@ -1,4 +1,4 @@
-"""The package where Python lacks what Linux has: its modules are imported, and the parts of Linux alone say so."""
+"""The package where Python lacks what Linux has: its modules are imported, and parts that need Linux raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invalid arguments: refused at once, by the name that the caller knows, without partial effects."""
+"""Invalid arguments: refused at once, by the caller's name for them, without partial effects."""
 
 import ast
 import inspect

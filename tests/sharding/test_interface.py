@@ -20,7 +20,7 @@ def test_a_client_of_several_servers_is_a_client():
 
 @pytest.fixture
 def three(everywhere, prioritized):
-    """Items 0 to 8 with their priorities, inserted in this order, over three shards in turns; and their keys."""
+    """Items 0 to 8 with their priorities, inserted in this order, each at the next of three shards; and their keys."""
     client = everywhere([prioritized() for _ in range(3)])
     priorities = [5.0, 1.0, 4.0, 4.0, 9.0, 0.5, 4.0, 3.0, 7.0]
     keys = [client.insert_batch("t", {"x": np.array([x])}, [p], shard=x % 3)[0] for x, p in enumerate(priorities)]

@@ -201,13 +201,13 @@ def test_only_the_first_of_several_clients_that_sample_lets_inserts_in(stack, li
 
 @pytest.mark.parametrize(("among", "discards"), [((0, 1), True), ((0, 2), False)])
 def test_draws_by_earlier_masses_are_for_a_client_that_samples_alone(everywhere, prioritized, among, discards):
-    """No client knows another's draws: what one discards the other would count."""
+    """A client does not have another's draws: each would count those that the other discards."""
     tables, limiter = shard_table(prioritized(), 2)
     client = everywhere(tables, rate_limiter=limiter, among=among)
     keys = [client.insert_batch("t", {"x": np.arange(4)}, shard=shard) for shard in range(2)]
     for heavy in (0, 1, 0):
         client.sample_batch("t", 64)
-        # By the clients of the servers: this one knows nothing of it.
+        # By the clients of the servers: this one is not notified.
         for shard in range(2):
             client.clients[shard].update_priorities("t", keys[shard], np.full(4, 100.0 if shard == heavy else 1.0))
     batch = client.sample_batch("t", 64)

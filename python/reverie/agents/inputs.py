@@ -139,7 +139,7 @@ class RunningMoments(InitialisesItself):
 class ObservationReader(nn.Module):
     """Reads observations `[B, ...]`, rows of `observations.pack` or stacks of them; returns features `[B, F]`.
 
-    The features are the numbers of all leaves (normalised, if the environment's settings say so), their categories as
+    The features are the numbers of all leaves (normalised if the environment's settings ask), their categories as
     one-hot vectors, and the features of each image.
     """
 

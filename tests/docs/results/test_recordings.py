@@ -1,4 +1,4 @@
-"""Rows that learn from a data set: it is recorded once, and their table says of what it is."""
+"""Rows that learn from a data set: it is recorded once, and their table names its policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flush(durable=True)`: what a caller knows is in its table is on the disk, over each way to a server."""
+"""`flush(durable=True)`: afterwards the caller's items are on the disk, with each transport."""
 
 import contextlib
 

@@ -164,7 +164,7 @@ def test_a_damaged_journal_is_refused_by_file_and_offset(tmp_path):
     content = bytearray(segment.read_bytes())
     content[200] ^= 1
     segment.write_bytes(content)
-    # The last commit says that what was before it was on the disk.
+    # The last commit records that everything before it was on the disk.
     with pytest.raises(reverie.DamagedError) as refused:
         begin(tmp_path)
     assert segment.name in str(refused.value)

@@ -304,7 +304,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(mon
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A function that lets a crew listen for so many seconds, in turns of one."""
+    """A function that lets a crew listen for so many seconds, one second at a time."""
     now = [100.0]
     monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: now[0]))
 
