@@ -1,4 +1,4 @@
-"""On a machine with a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
+"""Benchmarks of a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
 
 Needs Reverie's wheel, PyTorch, Gymnasium, safetensors and this file alone; the curve of a game needs ale-py too. Each
 call ends within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature
@@ -49,7 +49,7 @@ FRAMES = EnvSpec(
     frame_stack=4,
     reward_bound=1.0,
 )
-"""As a game of Atari's, with no game: what is measured does not depend on what the frames show."""
+"""The spaces of an Atari game, without a game: the measurements do not depend on what the frames show."""
 CARTPOLE = EnvSpec(
     env_id="CartPole-v1",
     obs_shape=(4,),

@@ -75,7 +75,7 @@ def _batches() -> list[Row]:
 
 
 def _shards() -> list[Row]:
-    """To be read next to "one batch at a time": what it costs to draw from several servers as from one."""
+    """Rows that compare with "one batch at a time": the cost of a draw from several servers as from one."""
     return [
         _row(
             f"{way}, one batch of 64 x {PAYLOADS[payload]} at a time from {count} shard{'s' if count > 1 else ''}",

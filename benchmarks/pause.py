@@ -91,7 +91,7 @@ class Load:
 
 
 def figures(load: Load, phases: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    """For each phase and kind of call, of the calls that were under way in it."""
+    """Figures of each phase and kind of call, over the calls that were under way in the phase."""
     found: dict[str, Any] = {}
     for phase, (begin, end) in phases.items():
         found[phase] = {}

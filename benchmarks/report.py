@@ -1,4 +1,4 @@
-"""From times to a table, a JSON file and a plot. A figure counts only as a ratio within one run."""
+"""Makes a table, a JSON file and a plot of times. A figure counts only as a ratio within one run."""
 
 from __future__ import annotations
 

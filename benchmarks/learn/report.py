@@ -181,7 +181,7 @@ def verdict(row: Row, runs: list[Run]) -> str:
 
 
 def failed_confirmations(results: Results) -> str:
-    """How often the second evaluation missed the target, of the runs that stop there."""
+    """A sentence on how often the second evaluation missed the target, among the runs that stop there."""
     runs = [run for name, own in results.items() if not ROWS[name].until_max_steps for run in own]
     times = [sum(point[1] >= run["target_return"] for point in run["curve"]) - run["confirmed"] for run in runs]
     return (

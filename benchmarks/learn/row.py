@@ -32,9 +32,9 @@ class Row:
     by: int
     """Environment steps at most."""
     settings: tuple[str, ...] = ()
-    """As `reverie train --set` takes them."""
+    """Arguments of `reverie train --set`."""
     config: str = ""
-    """As `reverie train --config` takes it; empty for the environment's own preset, or the agent's defaults."""
+    """The argument of `reverie train --config`; empty for the environment's own preset, or the agent's defaults."""
     runner: str = "local"
     num_shards: int = 1
     group: str = TARGETS

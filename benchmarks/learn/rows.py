@@ -63,7 +63,7 @@ GPU = (
     *("device=cuda", "actor_device=cpu", "num_actors=9", "envs_per_actor=16", "weights_period=20", "prefetch=3"),
     *("anneal_updates=170_000", "anneal_to=0.1", "evaluate_every=100_000", "checkpoint_every=1_000_000"),
 )
-"""For Pong with the learner on a GPU, and 16 cores; the rate falls until 2.7 million steps."""
+"""Settings for Pong with the learner on a GPU, and 16 cores; the rate falls until 2.7 million steps."""
 
 
 def _apart() -> list[Row]:
@@ -96,7 +96,7 @@ BATCH, ENVIRONMENTS = 128, 4
 
 
 def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
-    """On CartPole, with the preset's numbers but for `settings`; an update for every `steps_per_update` steps."""
+    """A row on CartPole: the preset except for `settings`, and an update for every `steps_per_update` steps."""
     return Row(
         name,
         "apex-dqn",
@@ -179,7 +179,7 @@ REPLAYS = {
     "rainbow": ("rainbow", ()),
     "sequences": ("r2d2", ()),
 }
-"""How experience is used again, by the row's name: the agent, and its settings where they are not the preset's."""
+"""Ways to use experience again, by the row's name: the agent, and its settings where they are not the preset's."""
 
 
 def _replays() -> list[Row]:
@@ -208,7 +208,7 @@ LONG_WAYS = ("uniform", "rainbow")
 
 
 def _longs() -> list[Row]:
-    """As many steps as the games' authors trained, one seed each."""
+    """Rows with as many steps as the games' authors trained, one seed each."""
     replays = {row.name: row for row in _replays()}
     return [
         replace(

@@ -64,7 +64,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Options:
-    """How long a run is."""
+    """The length of a run: its turns, and sizes for a smoke test."""
 
     turns: int
     smoke: bool

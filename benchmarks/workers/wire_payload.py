@@ -30,7 +30,7 @@ def in_flight(payload: int) -> int:
 
 
 def warm_rounds(payload: int) -> int:
-    """How often a writer process writes its `STEPS` before the common start."""
+    """The number of times that a writer process writes its `STEPS` before the common start."""
     return max(1, WARM_BYTES // (STEPS * payload))
 
 
