@@ -1,4 +1,4 @@
-"""Which preset an environment takes: its own file, the agent's defaults for its kind, or the nearest one.
+"""The choice of an environment's preset: its own file, the agent's defaults for its kind, or the nearest one.
 
 An agent's folder has one file per environment, and may have `defaults/`, with settings for all other environments of a
 kind: `KINDS` names the files. Other folders in it are presets with a name, such as "droq".
