@@ -144,7 +144,7 @@ def test_the_threshold_of_a_registered_environment_that_a_function_makes_is_kept
 
 
 class Several:
-    """As PettingZoo's environments of several agents are."""
+    """An environment of several agents, of the form of PettingZoo's."""
 
     possible_agents = ("one", "other")
 

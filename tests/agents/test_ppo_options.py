@@ -279,7 +279,7 @@ def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_pol
 
 
 def test_unrolls_of_a_policy_that_is_too_far_already_make_no_gradient_step(stage):
-    """As of a resumed run, or kept over a server's restart."""
+    """Such unrolls are those of a resumed run, or kept over a server's restart."""
     one = stage(target_kl=0.005)
     update, before = one.learner._update, one.learner.latest(-1).flat.copy()
     one.learner._update = lambda data: update({**data, "log_pi": data["log_pi"] - 1.0})

@@ -39,7 +39,7 @@ class Command:
             return None
 
     def send_signal(self, number):
-        """To a process that has not ended."""
+        """Sends a signal to a process that has not ended."""
         os.kill(self.pid, number)
 
     def close(self):

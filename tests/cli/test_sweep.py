@@ -207,7 +207,7 @@ def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
 
 @pytest.mark.long
 def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
-    """As in a terminal: Ctrl-C reaches the whole group: each run gets it once, since a second would prevent a save."""
+    """Ctrl-C reaches the whole group, as in a terminal. Each run gets it once, since a second would prevent a save."""
     command = [
         "train",
         "dqn",

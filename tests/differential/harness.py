@@ -99,7 +99,7 @@ def alike(mine: Outcome, other: Outcome) -> bool:
 
 
 def bare(outcome: Outcome) -> Outcome:
-    """Without the text of an error, which is each package's own."""
+    """An outcome without the text of its error, which is each package's own."""
     return {key: value for key, value in outcome.items() if key != "text"}
 
 

@@ -128,7 +128,7 @@ def _values(rng: random.Random, at: int, td: str) -> dict[str, Any]:
 
 
 def program(rng: random.Random) -> dict[str, Any]:
-    """Some configs, some episodes."""
+    """A random program of some configs and some episodes."""
     table = {
         "sampler": "Fifo",
         "remover": "Fifo",

@@ -120,7 +120,7 @@ class Run:
         return [drawn, self.tables[table].info.current_size]
 
     def mutate(self, table: str, updates: list[Any], deletes: list[Any]) -> None:
-        """By numbers of the items seen, in the order in which they were seen first."""
+        """Updates and deletes items, which are numbered in the order in which they were seen first."""
         seen = [key for (name, _), key in self.keys.items() if name == table]
         if not seen:
             return

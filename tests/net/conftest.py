@@ -233,7 +233,7 @@ def read():
 
 @pytest.fixture
 def read_json(read):
-    """As `read`, of JSON: returns status and answer."""
+    """Like `read`, for JSON: returns status and answer."""
 
     def read_json(server, path, **headers):
         status, _, body = read(server, path, **headers)

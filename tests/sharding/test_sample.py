@@ -24,7 +24,7 @@ def counts(client, draws, num_items):
 
 
 def surprise(observed, expected):
-    """How many standard deviations a chi-square statistic is above its mean (k - 1, variance 2 (k - 1))."""
+    """The distance of a chi-square statistic above its mean, in standard deviations (k - 1, variance 2 (k - 1))."""
     drawn = expected > 0
     assert not observed[~drawn].any()
     statistic = ((observed - expected)[drawn] ** 2 / expected[drawn]).sum()

@@ -117,7 +117,7 @@ def _markdown(text: str) -> str:
 
 
 def _text(found: Any) -> str:
-    """Its docstring; where there is none, the comment above it that starts with `#:`."""
+    """The docstring of an object, or else the comment above it that starts with `#:`."""
     if found.docstring is not None:
         return str(found.docstring.value)
     if not found.is_attribute or found.lineno is None:

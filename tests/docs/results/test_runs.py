@@ -1,4 +1,4 @@
-"""Which runs a row has, how one is started, and what its file has."""
+"""The runs of a row, the command that starts one, and the contents of its file."""
 
 from __future__ import annotations
 

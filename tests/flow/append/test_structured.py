@@ -172,7 +172,7 @@ def test_a_condition_sees_the_values_of_the_steps_earlier_parts(client):
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
-    """As adders do: the observation opens a step, the action that follows closes it, zeros close the last."""
+    """Like adders: the observation opens a step, the action that follows closes it, zeros close the last."""
 
     def transition(n):
         return {"obs": REF["a"][-n - 1 :: n], "action": REF["b"][-n - 1 : -n], "reward": REF["c"][-n - 1 : -1]}

@@ -1,4 +1,4 @@
-"""From which update on a run compiles, and what is refused before it begins."""
+"""The updates that a run compiles, and settings that are refused before it begins."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Which node of a cluster has room for which role: planned without a cluster, and checked with one."""
+"""Nodes of a cluster with room for each role: planned without a cluster, and checked with one."""
 
 import dataclasses
 import importlib

@@ -99,7 +99,7 @@ def test_agents_of_a_queue_use_every_unroll_once(name):
 
 @pytest.mark.parametrize("num_actors", [1, 3])
 def test_actors_of_ppo_make_every_unroll_with_the_newest_weights(num_actors):
-    """Although they run while the learner learns, and could make the next ones meanwhile."""
+    """Actors run while the learner learns, and could make the next unrolls meanwhile, but do not."""
     config = dataclasses.replace(agents.find("ppo").load_preset("CartPole-v1").config, num_actors=num_actors)
     result, events = train("ppo", config=config, run=dataclasses.replace(SHORT, max_env_steps=4_000 * num_actors))
     ages = [event.learner["age_in_updates"] for event in of_kind(events, Progress) if event.updates]

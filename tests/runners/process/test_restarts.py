@@ -84,7 +84,7 @@ def test_a_run_survives_killed_actor_learner_evaluator_and_shard(tmp_path, num_s
 
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(tmp_path, monkeypatch, num_shards):
-    """Its port is taken by a shard of another run, which would accept these writes."""
+    """The port is taken by a shard of another run, which would accept these writes."""
     strangers, began, figures = [], [], []
     serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
 

@@ -27,7 +27,7 @@ def test_of_eight_scores_the_middle_four_count():
 
 
 def covered(size, draws, confidence=0.95):
-    """How many intervals of samples from a normal distribution have its centre."""
+    """The number of intervals, of samples from a normal distribution, that contain its centre."""
     rng = np.random.default_rng(3)
     hits = 0
     for k in range(draws):

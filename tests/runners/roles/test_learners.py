@@ -1,4 +1,4 @@
-"""When a learner's weights are published, and by which learner."""
+"""Publications of weights: when, and by which learner."""
 
 import dataclasses
 import types

@@ -356,7 +356,7 @@ def test_a_role_whose_process_is_stopped_is_awaited_with_the_command_that_resume
 
 
 def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_silence(clock):
-    """As after Ctrl-Z and fg, which affect the whole group."""
+    """Ctrl-Z and fg affect the whole group."""
     crew, *_ = begun(apex_dqn)
     clock(crew, 3_600, turns=1)
     assert crew.awaited() == {}
