@@ -220,7 +220,7 @@ def take_turns(client, learner, actors, config, updates):
     return figures
 
 
-def test_actors_in_turns_lag_behind_the_learner_and_the_log_says_by_how_much(stage):
+def test_alternating_actors_lag_behind_the_learner_and_the_log_has_the_lag(stage):
     """Four actors whose unrolls are a batch each: the learner makes four updates from unrolls of one version."""
     sizes = {"num_actors": 4, "envs_per_actor": 2, "batch_size": 2, "queue_capacity": 8, "unroll_length": 4}
     figures = take_turns(*stage(**sizes), updates=8)

@@ -143,7 +143,7 @@ def test_only_the_files_that_the_page_names_pickle() -> None:
     assert {path for path in PICKLES if f"`{path}`" not in section("What is not there")} == set()
 
 
-def test_the_core_reads_no_clock_and_no_randomness_but_where_the_page_says() -> None:
+def test_the_core_reads_clocks_and_randomness_only_where_the_page_lists() -> None:
     words = (
         r"\b(?:Instant|SystemTime|UNIX_EPOCH|RandomState|OsRng|SysRng|getrandom|thread_rng|from_entropy|from_os_rng)\b"
     )

@@ -80,7 +80,7 @@ def found_on(system: str) -> dict[str, Any]:
     ("system", "signals"),
     [("darwin", {"SIGINT", "SIGTERM", "SIGHUP"}), ("win32", {"SIGINT", "SIGTERM"})],
 )
-def test_every_module_is_imported_and_what_needs_linux_says_so(system: str, signals: set[str]) -> None:
+def test_every_module_is_imported_and_parts_that_need_linux_raise_errors(system: str, signals: set[str]) -> None:
     found = found_on(system)
     assert found["imported"] > 200
     assert set(found["refused"]) == {"reverie.runners.process"}

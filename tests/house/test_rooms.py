@@ -272,7 +272,7 @@ def test_a_planted_circle_of_imports_is_found(sources: dict[str, str]) -> None:
     assert circles(Package(sources).arrows()) == [{"p::a", "p::b"}]
 
 
-def test_what_a_package_only_exports_again_makes_no_circle() -> None:
+def test_names_that_a_package_only_exports_again_make_no_circle() -> None:
     sources = {"p/__init__.py": "from p.b import B", "p/b.py": "from p import c", "p/c.py": "from p import __doc__"}
     assert circles(Package(sources).arrows()) == []
 

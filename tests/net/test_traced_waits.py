@@ -95,9 +95,7 @@ def test_a_request_in_the_first_moment_of_a_server_has_a_span(network, exported,
 
 
 @pytest.mark.long
-def test_a_clients_span_says_that_the_server_was_restarted_and_the_next_server_has_the_span(
-    network, own_host, exported, until
-):
+def test_a_clients_span_reports_a_restart_and_the_next_server_has_the_span(network, own_host, exported, until):
     blocked = table(rate_limiters.MinSize(2))
     options = {"transport": network, "patience": PATIENT, "grace": PATIENT}
     with own_host.serve([blocked]) as address, Client(address, tracing=True, **options) as client:
@@ -121,7 +119,7 @@ def test_a_clients_span_says_that_the_server_was_restarted_and_the_next_server_h
     assert "reverie.reconnects" not in inserts[0].attributes
 
 
-def test_a_clients_span_says_that_the_connection_was_lost_and_the_server_keeps_its_span(proxy, exported, until):
+def test_a_clients_span_reports_a_lost_connection_and_the_server_keeps_its_span(proxy, exported, until):
     options = {"transport": "grpc", "patience": PATIENT, "grace": PATIENT}
     with Server([table(rate_limiters.MinSize(1))], tracing=True) as server:
         way, here = proxy(server.address), server.client()

@@ -31,7 +31,7 @@ def items(info, keys):
     return [int(np.flatnonzero(keys == key)[0]) for key in info.key]
 
 
-def test_a_query_finds_items_of_all_shards_in_one_order_and_as_many_as_it_is_told(three):
+def test_a_query_finds_items_of_all_shards_in_one_order_up_to_its_limit(three):
     client, keys, priorities = three
     all_of_them = items(client.query("t"), keys)
     assert sorted(all_of_them) == list(range(9))

@@ -68,7 +68,7 @@ def test_a_batch_larger_than_the_limits_keeps_its_place_until_it_is_full(sharded
     assert late.value.partial.data["x"].shape == (120,)
 
 
-def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywhere, limited):
+def test_inserts_that_a_shard_without_a_writer_does_not_use_go_to_the_others(everywhere, limited):
     client = everywhere(limited(3), rate_limiter=LIMITS)
     inserted = 0
     with client.trajectory_writer(1, shard=2) as writer:
@@ -83,7 +83,7 @@ def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywher
     assert client.info().tables["t"].num_inserts == 200
 
 
-def test_the_ratio_holds_and_nobody_stalls_with_unequal_masses_and_writers_in_turns(everywhere, limited):
+def test_the_ratio_holds_and_no_call_stalls_with_unequal_masses_and_alternating_writers(everywhere, limited):
     client = everywhere(limited(2), rate_limiter=LIMITS)
     inserts, failed = 600, []
 
@@ -127,7 +127,7 @@ def test_a_learner_that_comes_later_goes_on_with_the_counts_of_the_shards(everyw
     assert not second.can_sample("t", 31)
 
 
-def test_a_reset_begins_the_limits_anew(everywhere, limited):
+def test_a_reset_restarts_the_limits(everywhere, limited):
     client = everywhere(limited(2), rate_limiter=LIMITS)
     client.insert_batch("t", {"x": np.arange(20)}, shard=0)
     client.reset("t")

@@ -220,7 +220,7 @@ def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_th
 
 
 @pytest.mark.long
-def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):
+def test_with_no_shard_left_every_call_raises_an_error(mortal, joined, prioritized):
     with mortal.serve([prioritized()], shard=0) as address:
         client = joined([address])
         client.insert_batch("t", {"x": np.arange(4)})

@@ -119,7 +119,7 @@ def test_items_have_the_structure_of_the_pattern(client):
         (DATA["c"] == 1, [2, 12]),
     ],
 )
-def test_a_condition_says_which_steps_make_items(client, condition, want):
+def test_a_condition_decides_which_steps_make_items(client, condition, want):
     episode = [{"b": 0, "c": False}, {"b": 1, "c": False}, {"c": True}, {"b": -1, "c": False}]
     steps = [{"a": 10 * e + i, **step} for e in range(2) for i, step in enumerate(episode)]
     steps = [*steps[:4], "end", *steps[4:], "end"]

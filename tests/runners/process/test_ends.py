@@ -51,7 +51,7 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
     assert state["env_steps"] == caught.value.env_steps > 300
 
 
-def test_a_run_that_cannot_save_at_its_end_says_so_and_names_the_checkpoint_before(tmp_path, monkeypatch):
+def test_a_run_that_cannot_save_at_its_end_reports_it_and_names_the_checkpoint_before(tmp_path, monkeypatch):
     """Tests of checkpoints and of Ctrl-C cover the same for a run in one process."""
 
     def on_event(event):

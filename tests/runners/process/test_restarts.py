@@ -226,7 +226,7 @@ def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were
 
 
 @pytest.mark.long
-def test_unrolls_in_a_checkpoint_beside_those_of_the_resumed_actors_make_no_later_batch_older(tmp_path, monkeypatch):
+def test_unrolls_of_a_checkpoint_and_of_resumed_actors_make_no_later_batch_older(tmp_path, monkeypatch):
     """The queue of the checkpoint has two or four of six unrolls, each actor begins another, and updates take long."""
     preset = agents.find("ppo").load_preset("CartPole-v1").config
     config = dataclasses.replace(preset, num_actors=3, envs_per_actor=2, unroll_length=32, epochs=100)
