@@ -29,7 +29,7 @@ AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what faile
 INTERLEAVINGS = cargo test --locked --quiet --workspace --exclude reverie-py --features reverie-core/shuttle --test interleavings
 CLIPPY = cargo clippy --locked --workspace --all-targets -- -D warnings
 GENERATED = crates/reverie-net/generated
-# What the generated code is made from, and what it came to: tests/house/test_generated.py holds them together.
+# Sources of the generated code, and the code: tests/house/test_generated.py checks that they fit together.
 PROTO_FILES = proto/reverie/v1/replay.proto tools/proto/src/main.rs tools/proto/Cargo.lock \
 	$(GENERATED)/reverie.v1.rs $(GENERATED)/descriptors.bin
 # Tests of Python, by their markers.

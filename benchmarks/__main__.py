@@ -123,7 +123,7 @@ def small(row: Row) -> Row:
 def run_rows(
     rows: list[Row], workers: dict[str, Worker], rounds: int, seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What came of every row, and the reasons of those that failed: the others go on, with a new worker."""
+    """Results of the rows, and errors of the failed ones by name: after a failure the others run, with a new worker."""
     results, failed = [], {}
     for row in rows:
         try:
@@ -222,7 +222,7 @@ def memory_rows(*, smoke: bool) -> list[dict[str, Any]]:
 
 
 def import_times(rounds: int, before: Path | None) -> dict[str, list[float]]:
-    """Seconds of a fresh interpreter that imports one module, in turns; the interpreter's own start included."""
+    """Seconds of a fresh interpreter that imports one module, peers alternating; the interpreter's start included."""
     folders = {"numpy": ROOT, "reverie": ROOT} | ({BEFORE: before.resolve()} if before else {})
     times: dict[str, list[float]] = {name: [] for name in folders}
     for turn in range(rounds + 1):

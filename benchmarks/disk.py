@@ -199,7 +199,7 @@ def start_rows(options: Options) -> list[dict[str, Any]]:
     return [row_of(name, "s", seconds, {"reading the files": ("reverie",)}) | {"bytes": written}]
 
 
-#: What is measured, by the name that `--rows` takes.
+#: Functions that measure, by the name that `--rows` takes.
 ROWS: dict[str, Callable[[Options], list[dict[str, Any]]]] = {
     "inserts": insert_rows,
     "checkpoint": checkpoint_rows,

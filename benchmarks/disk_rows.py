@@ -1,4 +1,4 @@
-"""What the rows of `benchmarks.disk` share: sizes, a table and its journal, and figures of contenders in turns."""
+"""Shared by the rows of `benchmarks.disk`: sizes, a table with its journal, figures of alternating contenders."""
 
 from __future__ import annotations
 

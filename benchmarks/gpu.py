@@ -1,4 +1,4 @@
-"""On a machine with a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
+"""Benchmarks of a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
 
 Needs Reverie's wheel, PyTorch, Gymnasium, safetensors and this file alone; the curve of a game needs ale-py too. Each
 call ends within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature
@@ -49,7 +49,7 @@ FRAMES = EnvSpec(
     frame_stack=4,
     reward_bound=1.0,
 )
-"""As a game of Atari's, with no game: what is measured does not depend on what the frames show."""
+"""The spaces of an Atari game, without a game: the measurements do not depend on what the frames show."""
 CARTPOLE = EnvSpec(
     env_id="CartPole-v1",
     obs_shape=(4,),
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What it ran on."""
+    """The device, versions and cores that the benchmark runs on."""
     cuda = device.startswith("cuda")
     return {
         "device": torch.cuda.get_device_name(device) if cuda else "cpu",
@@ -110,7 +110,7 @@ def write(path: Path, found: dict[str, Any]) -> None:
 
 
 def speed(options: argparse.Namespace) -> int:
-    """All rows, in turns."""
+    """All rows, alternating."""
     torch.set_num_threads(options.threads)
     found: dict[str, Any] = {"machine": machine(options.device), "batch": options.batch, "items": options.items}
     for precision in ("float32", "bfloat16"):
@@ -121,7 +121,7 @@ def speed(options: argparse.Namespace) -> int:
 
 
 def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any]:
-    """Batches a second of every way to feed the same learner, in turns; and each as a share of the bare loop."""
+    """Batches a second of every way to feed the same learner, alternating; and each as a share of the bare loop."""
     config = settings(options, precision)
     with reverie.Server(apex_dqn.make_tables(FRAMES, config, seed=0), listen=False) as server:
         client = server.client()
@@ -195,7 +195,7 @@ def without_recordings(ways: dict[str, Any]) -> dict[str, Any]:
 
 
 def compiled(options: argparse.Namespace) -> int:
-    """Updates a second as they are and through `torch.compile`, in turns, and what compiling took."""
+    """Updates a second as they are and through `torch.compile`, alternating, and the seconds that compiling took."""
     torch.set_num_threads(options.threads)
     found: dict[str, Any] = {"machine": machine(options.device), "threads": options.threads}
     cartpole = apex_dqn.load_preset("CartPole-v1").config
@@ -268,7 +268,7 @@ def fill(client: Any, items: int) -> None:
 
 
 def in_turns(ways: dict[str, Callable[[], Any]], options: argparse.Namespace) -> dict[str, float]:
-    """Calls a second of each: the median of rounds in turns. A single round shows that it runs, and warms up little."""
+    """Calls a second of each: the median of alternating rounds. A single round warms up little: a smoke test."""
     for way in ways.values():
         for _ in range(WARM_UP if options.rounds > 1 else 1):
             way()

@@ -38,7 +38,7 @@ SCRAPE_SECONDS = 5.0
 
 #: The name of the server's threads for readers.
 HTTP_THREADS = "reverie-http"
-#: What a reader does.
+#: Requests of a reader.
 READERS = ("page", "scrape", "both")
 
 

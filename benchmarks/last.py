@@ -11,7 +11,7 @@ from pathlib import Path
 BEGIN, END = "<!-- written by the benchmarks, do not edit -->", "<!-- until here -->"
 SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 WHOLE = {"network": " writer processes of ", "in-process": "| import, against"}
-"""What only a run of all rows of a suite has in its table."""
+"""Text that only the table of a run of all rows has, by suite."""
 TRAINING = {
     "train-pong": "training on Pong",
     "train": "training on CartPole-v1",

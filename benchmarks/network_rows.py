@@ -13,7 +13,7 @@ STORED_BYTES = 512 << 20
 MOST_ITEMS = 20_000
 PAYLOADS = {400: "400 B", 4_096: "4 kB", 40_960: "40 kB", 409_600: "400 kB"}
 
-#: Wanted ratios by payload: dm-reverb's time over ours, and ours held against a limit.
+#: Wanted ratios by payload: dm-reverb's time over ours, and ours compared with a limit.
 SAME_HOST = {400: 20.0, 4_096: 20.0, 40_960: 8.0, 409_600: 6.0}
 TCP = {400: 10.0, 4_096: 10.0, 40_960: 2.5, 409_600: 1.4}
 APPEND = {400: 15.0, 4_096: 12.0, 40_960: 6.0, 409_600: 5.0}
@@ -75,7 +75,7 @@ def _batches() -> list[Row]:
 
 
 def _shards() -> list[Row]:
-    """To be read next to "one batch at a time": what it costs to draw from several servers as from one."""
+    """Rows that compare with "one batch at a time": the cost of a draw from several servers as from one."""
     return [
         _row(
             f"{way}, one batch of 64 x {PAYLOADS[payload]} at a time from {count} shard{'s' if count > 1 else ''}",

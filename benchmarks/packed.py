@@ -103,7 +103,7 @@ def observations(count: int) -> np.ndarray:
 
 
 def rows() -> dict[str, tuple[Callable[[], Fill], int]]:
-    """What is stored, and the size of a batch, by the row's name."""
+    """By the row's name: a function that fills a table, and the size of a batch."""
     rng = np.random.default_rng(1)
     grain = lambda frames: frames + rng.integers(0, 2, frames.shape, dtype=np.uint8)  # noqa: E731
     return {

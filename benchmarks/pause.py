@@ -1,10 +1,10 @@
-"""`python -m benchmarks.pause`: what inserting and sampling threads notice of a checkpoint of a large table.
+"""`python -m benchmarks.pause`: the delays of inserting and sampling threads by a checkpoint of a large table.
 
 A prioritised table is filled with transitions. Then one thread inserts batches of 64, one inserts single steps and one
 draws 256 and writes 256 priorities back, while the main thread rests, takes a first checkpoint, rests, and takes a
 second. For each kind of call and each phase the file has the longest call and the 99.9th percentile, twice: as the
 clock on the wall saw it, and as processor time of the calling thread, which leaves out waiting for a processor or for
-the interpreter, both of which a busy machine adds to either phase. Beside them stand the most page faults that a call
+the interpreter, both of which a busy machine adds to either phase. Next to them are the most page faults that a call
 had, and for how long the tables stood still, as measured under their locks.
 """
 
@@ -46,7 +46,7 @@ def transitions(count: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def page_faults() -> int:
-    """Of the calling thread, so far; those that the disk has no part in."""
+    """Page faults of the calling thread so far, without those that read the disk."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
@@ -91,7 +91,7 @@ class Load:
 
 
 def figures(load: Load, phases: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    """For each phase and kind of call, of the calls that were under way in it."""
+    """Figures of each phase and kind of call, over the calls that were under way in the phase."""
     found: dict[str, Any] = {}
     for phase, (begin, end) in phases.items():
         found[phase] = {}

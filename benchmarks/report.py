@@ -1,4 +1,4 @@
-"""From times to a table, a JSON file and a plot. A figure counts only as a ratio within one run."""
+"""Makes a table, a JSON file and a plot of times. A figure counts only as a ratio within one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_SLOWER = 0.97
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """The machine that the benchmark runs on, and the versions of its kernel and Python."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,4 +1,4 @@
-"""What is measured: each row names its work, its columns, its capacity and whom it is held against."""
+"""The rows that are measured: each names its work, its columns, its capacity and the peers it is compared with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
     piece_seconds: float = 0.02  # one timed piece: short enough that a median over pieces ignores a disturbed one
 
     def request(self, peer: str, frames: str | None) -> dict[str, Any]:
-        """What a worker needs to know."""
+        """The description of the row that its worker for this peer receives."""
         kind = self.kinds_of_peers.get(peer, self.kind)
         if peer in ("reverie", BEFORE) and self.kind_of_ours:
             kind = self.kind_of_ours

@@ -33,7 +33,7 @@ TURNS = 5
 
 
 class Reach:
-    """What a buffer asks of an environment: a reward of -1 where the goal is not the achieved one."""
+    """The part of an environment that a buffer calls: the reward is -1 where the goal is not the achieved one."""
 
     def env_method(self, name: str, achieved: Any, desired: Any, infos: Any, indices: Any) -> list[Any]:
         return [-(achieved != desired).reshape(len(achieved), -1).any(axis=1).astype(np.float32)]

@@ -112,7 +112,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """As docs/guides/run-a-server.md has it."""
+    """The table in docs/guides/run-a-server.md."""
     head = (
         "| clients | transport | to connect all | server's memory for each: connected, after use | server's threads |"
         " a client's own memory | items/s in: batches of 64 x 400 B | lost | items/s out |\n|" + "---|" * 9

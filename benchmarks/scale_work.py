@@ -1,5 +1,5 @@
 """The processes of `scale.py`: `serve`, which answers each line with the number of inserted items, or `clients PORT
-TRANSPORT COUNT`, which then does what its stdin says."""
+TRANSPORT COUNT`, which then executes the commands on its stdin."""
 
 from __future__ import annotations
 

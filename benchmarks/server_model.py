@@ -30,7 +30,7 @@ from .peers import ROOT
 
 NEAR, FAR = "reverie-model-near", "reverie-model-far"
 ADDRESS = "10.213.8.1"
-#: What a client does, the bytes of an item, and the items of a call.
+#: The direction of a client's items, the bytes of an item, and the items of a call.
 KINDS = (
     ("in", 400, 64),
     ("in", 4_000, 64),
@@ -107,7 +107,7 @@ def on_the_link() -> tuple[int, int]:
 
 
 def measured(kind: str, size: int, batch: int, seconds: float) -> dict[str, float]:
-    """What the server did in the time: items a second, its processor seconds and the bytes on the link for each."""
+    """Figures of one run: items a second, and for each item processor seconds of both sides and bytes on the link."""
     server, user = Worker(NEAR, "serve", ADDRESS, size), None
     try:
         port = server.answer()

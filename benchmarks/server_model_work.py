@@ -110,7 +110,7 @@ def of_inserts(client: reverie.Client, one: dict[str, Any], count: int) -> objec
     return client
 
 
-#: What makes so many of them, the limiter of its table, and the bytes of an item.
+#: By kind: a function that makes so many of them, the limiter of its table, and the bytes of an item.
 WHATS: dict[str, tuple[Callable[[reverie.Client, dict[str, Any], int], object], Any, int]] = {
     "item": (of_items, rate_limiters.MinSize(1), 4),
     "item with a chunk of its own": (of_chunks, rate_limiters.MinSize(1), 40_000),

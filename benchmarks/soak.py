@@ -133,7 +133,7 @@ def tenths(seen: list[tuple[float, float]]) -> list[float]:
 
 
 def slope(seen: list[tuple[float, float]]) -> float:
-    """By how much it grows in a second: the median of the slopes of all pairs (Theil and Sen)."""
+    """Growth in a second: the median of the slopes of all pairs (Theil and Sen)."""
     pairs = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(seen) for b in seen[i + 1 :] if b[0] > a[0]]
     return statistics.median(pairs) if pairs else 0.0
 

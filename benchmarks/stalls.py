@@ -18,7 +18,7 @@ SIZE, MOST, INTERVAL = 40_000, 2_000, 0.1
 
 @dataclass(frozen=True)
 class Draw:
-    """What a draw took: seconds on the clock and of the processor, and how often its thread gave the processor up."""
+    """The cost of a draw: seconds on the clock and of the processor, and how often its thread lost the processor."""
 
     seconds: float
     processor: float
@@ -44,7 +44,7 @@ def timed(draw: Callable[[], object]) -> Draw:
 
 
 def account(longest: list[Draw]) -> str:
-    """Where the median of the longest draws of all turns went."""
+    """A text on the time of the median of the longest draws of all turns."""
     draw = sorted(longest, key=lambda draw: draw.seconds)[len(longest) // 2]
     return (
         f"{draw.seconds * 1e3:.1f} ms, of which {draw.processor * 1e3:.1f} ms on the processor; "

@@ -5,7 +5,7 @@ items of 4 kB, 16 a call; the other draws batches of 64 as fast as they come. It
 files of chunks are compacted. In the middle a checkpoint is taken. With `--plain` the server has neither.
 
 For each window of `--window` seconds: inserted items per second, and the 50th, 99th and 99.9th percentile and the
-longest of the draws' seconds. Beside them: syncs, the checkpoint, bytes written again by compaction. The figures go to
+longest of the draws' seconds. Next to them: syncs, the checkpoint, bytes written again by compaction. The figures go to
 a JSON file, and a picture next to it.
 """
 

@@ -79,7 +79,7 @@ def draws(shape: tuple[int, ...], dtype: torch.dtype, size: int, count: int, upd
 
 
 def main() -> None:
-    """Measures the rows in turns."""
+    """Measures the rows, contenders alternating."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=7)
     turns = parser.parse_args().turns

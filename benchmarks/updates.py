@@ -2,7 +2,7 @@
 
 `python -m benchmarks.updates` prints a row for each agent; `--rows sac` chooses, `--out FILE` also writes JSON. All
 ways of a row do the same work on batches of their own replay buffers, and take turns. Figures are medians of processor
-time, which other work on the machine changes less than wall time. Where an update is several gradient steps, a figure
+time, which other work on the machine changes less than wall time. If an update is several gradient steps, a figure
 is that of one of them, on the same unrolls each time.
 """
 
@@ -265,7 +265,7 @@ ONE_STEP = ("compiled, update alone", "torch.compile, update alone")
 def measure(row: str, options: argparse.Namespace) -> dict[str, list[float]]:
     """Microseconds of processor time of an update, by way, one figure for each turn.
 
-    Of a gradient step, if an update has several.
+    If an update has several gradient steps, the figures are of one step.
     """
     updates: dict[str, Callable[[], None]] = {}
     for name in options.ways:

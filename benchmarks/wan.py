@@ -25,7 +25,7 @@ from .peers import ROOT
 #: Round trips in milliseconds and shares of lost packets.
 ROUND_TRIPS, LOSSES = (0.1, 4.0, 40.0, 100.0), (0.0, 0.001)
 MBIT = 400.0
-#: What is wanted of every row: its share of the bare stream in the same direction.
+#: The least wanted share of the bare stream in the same direction, for every row.
 SHARE = 0.8
 #: Rows by the bare stream that each is compared with.
 ROWS = {
@@ -60,7 +60,7 @@ def main(*, rounds: int, seconds: float, rows: str, out: Path | None, smoke: boo
 
 
 def unmet() -> str | None:
-    """What is missing to make links."""
+    """The reason why this machine cannot make links; None if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:

@@ -1,4 +1,4 @@
-"""What runs at the two ends of a link of `wan.py`: `python -m benchmarks.wan_work ROW ADDRESS SECONDS`, or `serve`.
+"""The two ends of a link of `wan.py`: `python -m benchmarks.wan_work ROW ADDRESS SECONDS`, or `serve`.
 
 A row prints the megabits of payload that it moved in each second, after a time that it had to gain speed. Bytes
 that are written count when the server has them.

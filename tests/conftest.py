@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: collections of garbage that come later, the tests' own too, need not search it."""
+    """Exempts all imported objects from garbage collection: later collections, the tests' own too, take less time."""
     gc.collect()
     gc.freeze()
 
@@ -225,7 +225,7 @@ def new_port():
 
 
 def ray_ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over.
+    """Ports for a node's agents: a raylet waits 15 s for an agent to report its own, and ends after that.
 
     A node binds its ports seconds later.
     """
@@ -247,7 +247,7 @@ def forestalling(start):
 
 
 def patient(find):
-    """What finds a node, and waits for one that is not there yet."""
+    """A `find` for nodes that waits for a node which is not there yet."""
 
     def found(*args, **options):
         for _ in range(800):

@@ -29,7 +29,7 @@ import yaml
 import reverie
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What Debian's own base has in place of the image's: an interpreter, and pip.
+#: Packages of the Debian base that stand for the contents of the image's base: an interpreter, and pip.
 PACKAGES = "python3,python3-pip,ca-certificates"
 PROGRAMS = ("debootstrap", "podman", "runc", "openssl")
 IMAGE = "localhost/reverie:try"
@@ -149,7 +149,7 @@ class Outside:
 
 @contextlib.contextmanager
 def started(podman: Podman, secrets: Path, volume: str) -> Iterator[Outside]:
-    """The image's server, as its head says to run it; afterwards SIGTERM must end it within its grace."""
+    """The image's server, run by the command in the file's head; afterwards SIGTERM must end it within its grace."""
     run = podman(
         "run", "--detach", "--pull=never", "--read-only", *podman.ulimits, "--publish=127.0.0.1::8000",
         "--publish=127.0.0.1::9090",
@@ -174,7 +174,7 @@ def started(podman: Podman, secrets: Path, volume: str) -> Iterator[Outside]:
 def played(podman: Podman, folder: Path) -> Iterator[Outside]:
     """The pod of the manifests' set, with its claim and the tables of its ConfigMap.
 
-    What podman does not have is not tried: the set itself, its secret, the NetworkPolicy, and probes without systemd.
+    Not tried, since podman does not have it: the set itself, its secret, the NetworkPolicy, and probes without systemd.
     """
     documents = {one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy/kubernetes.yml").read_text())}
     of_set = documents["StatefulSet"]["spec"]
@@ -263,7 +263,7 @@ def main(folder: Path) -> None:
         podman("volume", "rm", volume)
     with played(podman, folder) as outside:
         use(outside, insert=1_000)
-    print("the image's server does what its guide says", flush=True)
+    print("the image's server works as its guide describes", flush=True)
 
 
 if __name__ == "__main__":

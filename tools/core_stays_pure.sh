@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The core knows no Python, no runtime and no wire: its normal dependencies must not name one.
+# The core has no Python, no runtime and no wire: its normal dependencies must not name one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tree=$(cargo tree --locked -p reverie-core -e normal --prefix none)

@@ -15,7 +15,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Packages start no service while this says so (invoke-rc.d).
+# Packages start no service while this refuses it (invoke-rc.d).
 if [ ! -e "$guard" ]; then
     trap 'rm -f "$log" "$guard"' EXIT
     printf '#!/bin/sh\nexit 101\n' >"$guard"

@@ -4,7 +4,7 @@
 # usage: tools/frameworks.sh [pytest's options]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Where the tests are.
+# Modules that must be importable, and the tests that use them.
 frameworks=(ray.rllib tianshou envpool wandb)
 tests=(tests/integrations/test_rllib.py tests/integrations/test_tianshou.py tests/agents/test_envpool.py tests/runners/reports/test_sinks.py)
 venv=$PWD/.venvs/frameworks

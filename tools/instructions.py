@@ -4,7 +4,7 @@ Usage: python tools/instructions.py [--write] [WORK...]
 
 The counts are in `benchmarks/instructions.json`, for each item of a batch, as callgrind counts them: the same on a
 busy machine. A count that grew by more than 3 % fails the comparison. If that is wanted, `--write` puts the new counts
-in the file, and the message of the commit that changes the file says why. Needs valgrind; without it nothing is
+in the file, and the message of the commit that changes the file has the reason. Needs valgrind; without it nothing is
 compared, and neither if the file's counts are of another compiler or another kind of processor.
 """
 

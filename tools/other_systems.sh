@@ -49,7 +49,7 @@ python() {
     local system
     for system in darwin win32; do
         say "the package on $system"
-        # What another system leaves out is meant to be unreachable there.
+        # Code that another system leaves out is meant to be unreachable there.
         .venv/bin/mypy --platform "$system" --no-warn-unreachable --cache-dir "target/mypy-$system"
     done
 }

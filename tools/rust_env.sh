@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Where the Rust toolchain is, for machines whose HOME is not the one it was installed under (CI, containers).
+# Prints where the Rust toolchain is, for machines whose HOME is not the one it was installed under (CI, containers).
 # usage: tools/rust_env.sh path          PATH, with the usual folders of cargo behind it
 #        tools/rust_env.sh rustup-home   the RUSTUP_HOME to set, or nothing where rustup finds its own
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv whole: packages as uv.lock says, then the Rust extension in release mode.
+# Makes .venv complete: the packages of uv.lock, then the Rust extension in release mode.
 # The steps leave a stamp and are skipped while nothing they read has changed.
 # usage: tools/setup.sh [deps|native|site]...    (the first two, in this order, where none is named)
 set -euo pipefail

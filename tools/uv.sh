@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of a uv that runs. Where there is none, installs one into .tools/uv through pip:
+# Prints the path of a uv that runs. If there is none, installs one into .tools/uv through pip:
 # `--target` needs no virtual environment, works where the system's Python is externally managed
 # (PEP 668), and leaves the home directory alone.
 set -euo pipefail

@@ -47,7 +47,7 @@ sdist() {
     twine check --strict "$sdist"
 }
 
-# What a wheel says of itself must be true: auditwheel reads the symbols that it needs.
+# Checks the tags of a wheel: auditwheel reads the symbols that it needs.
 check() { # check ARCHITECTURE
     local file tag
     file=$(wheel "$1")
@@ -63,7 +63,7 @@ x86_64() {
     [ -f "$sdist" ] || fail "no $sdist: run tools/wheels.sh sdist x86_64"
     say "wheel for x86-64 (a few minutes)"
     rm -f "$release"/*_x86_64.whl
-    # uv unpacks it below the folder of its results: below none of this checkout, whose files it must do without.
+    # uv unpacks it below the folder of its results, which is outside of this checkout: it must do without its files.
     local empty
     empty=$(mktemp -d)
     CARGO_TARGET_DIR="$PWD/$work/cargo" \

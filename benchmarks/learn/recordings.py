@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = 0
-"""Of the run whose policy is recorded."""
+"""Seed of the run whose policy is recorded."""
 
 
 class RecordingError(RuntimeError):
@@ -44,7 +44,7 @@ RECORDINGS = {
     "pendulum-narrow": Recording("sac", "Pendulum-v1", 8_000, 0.0),
     "cartpole-narrow": Recording("dqn", "CartPole-v1", 100_000, 0.05),
 }
-"""By name. In the noisy one many actions are tried in each state, in the narrow ones hardly any but the policy's."""
+"""Data sets by name. The noisy one has many actions in each state, the narrow ones hardly any but the policy's."""
 
 
 def recorded(name: str, folder: Path) -> dict[str, Any]:

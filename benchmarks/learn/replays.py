@@ -64,7 +64,7 @@ def section(results: Results, so_far: Results, folder: Path, page: Path) -> str:
 
 
 def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -> str:
-    """One line for each way to use experience again, and for each interrupted run; ways that were not run say so."""
+    """One line for each way to use experience again, and for each interrupted run; ways not run are marked."""
     out = [
         "| experience | agent | seeds | steps | mean of the curve | last weights | processor; date |",
         "|---|---|---|---|---|---|---|",
@@ -85,7 +85,7 @@ def table(game: str, results: Results, so_far: Results, link: Link = unlinked) -
 
 
 def long_head() -> str:
-    """What the table of the longest runs has."""
+    """The heading and the text above the table of the longest runs."""
     return (
         f"## {name_of(LONG_GAME)}, {LONG_STEPS // MILLION} million steps\n\n"
         "The second row and Rainbow, trained five times as long, one seed each: an illustration. A cell is the mean of"
@@ -121,7 +121,7 @@ def _of_million(run: Run, number: int) -> str:
 
 
 FEWEST_SEEDS = 3
-"""Of ways that are compared in words."""
+"""Seeds with which a row must have been run before a sentence compares it."""
 LABELS = {
     "none": "DQN on the newest 32 steps",
     "three-steps": "DQN with rewards of three steps",

@@ -29,7 +29,7 @@ from .rows import (
 from .scores import Results, Run
 
 MUST_REACH = 0.8
-"""Of the seeds, next to the score: four of five, three of three."""
+"""Share of the seeds that must reach the target, next to the score: four of five, three of three."""
 
 
 def write(folder: Path, page: Path, agents: Path | None = None, replay_page: Path | None = None) -> None:
@@ -97,7 +97,7 @@ SOURCES = "seeds; processor; date"
 
 
 def targets_table(results: Results, link: Link = unlinked) -> str:
-    """One line a row; rows that were not run say so."""
+    """One line a row; rows that were not run are marked."""
     out = [
         f"| environment | agent | {COLUMNS} | processor time, median | reached | {SOURCES} |",
         "|---" * 9 + "|",
@@ -181,7 +181,7 @@ def verdict(row: Row, runs: list[Run]) -> str:
 
 
 def failed_confirmations(results: Results) -> str:
-    """How often the second evaluation missed the target, of the runs that stop there."""
+    """A sentence on how often the second evaluation missed the target, among the runs that stop there."""
     runs = [run for name, own in results.items() if not ROWS[name].until_max_steps for run in own]
     times = [sum(point[1] >= run["target_return"] for point in run["curve"]) - run["confirmed"] for run in runs]
     return (
@@ -209,7 +209,7 @@ def _of_curves(row: Row, runs: list[Run]) -> str:
 
 
 def control_table(results: Results, so_far: Results, link: Link = unlinked) -> str:
-    """One line for each walker and agent, and for each run that was interrupted; agents that were not run say so."""
+    """One line for each walker and agent, and for each run that was interrupted; agents not run are marked."""
     first = f"mean to {readmes.thousands(FIRST_STEPS[-1])}"
     out = [
         f"| environment | agent | seeds | steps | {first} | mean of the curve | last weights |"

@@ -9,9 +9,9 @@ from reverie.agents import find
 TARGETS, APART, ABLATIONS, DEFAULTS, REPLAY = "targets", "apart", "ablations", "defaults", "replay"
 PARTS, CONTROL, OFFLINE, LONG = "parts", "control", "offline", "long"
 SEEDS = (100, 101, 102, 103, 104)
-"""Of rows that stop at a target: none of them chose a setting. Presets were chosen with seeds below 100."""
+"""Seeds of rows that stop at a target. No setting was chosen with them: presets were chosen with seeds below 100."""
 LONG_SEEDS = (0, 1, 2, 3, 4)
-"""Of rows that take up to an hour a seed, or more."""
+"""Seeds of rows that take up to an hour a seed, or more."""
 NO_VELOCITIES = "no-velocities"
 """The name of presets whose wrapper hides velocities."""
 OFFLINE_STEPS = 10_000
@@ -32,24 +32,24 @@ class Row:
     by: int
     """Environment steps at most."""
     settings: tuple[str, ...] = ()
-    """As `reverie train --set` takes them."""
+    """Arguments of `reverie train --set`."""
     config: str = ""
-    """As `reverie train --config` takes it; empty for the environment's own preset, or the agent's defaults."""
+    """The argument of `reverie train --config`; empty for the environment's own preset, or the agent's defaults."""
     runner: str = "local"
     num_shards: int = 1
     group: str = TARGETS
     until_max_steps: bool = False
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
     library: str = "reverie"
-    """Whose agent it is: "reverie", or "sb3" for Stable-Baselines3's on the same environment."""
+    """The agent's library: "reverie", or "sb3" for Stable-Baselines3's agent on the same environment."""
     first: int = 0
     """Environment steps before the first update, where curves are compared at equal updates."""
     every: int = 0
     """Environment steps between the points at which curves of equal length are compared."""
     num_seeds: int = 5
-    """With how many seeds it is run."""
+    """The number of seeds with which it is run."""
     data: str = ""
-    """Which of `recordings.RECORDINGS` it learns from; empty: from playing the environment."""
+    """The data set of `recordings.RECORDINGS` that it learns from; empty: it plays the environment."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def learner(self) -> str:
-        """Whose agent it is, its preset by name, and the settings that are not the preset's, for tables."""
+        """The agent and its library, its preset by name, and the settings that are not the preset's, for tables."""
         agent = self.agent if self.library == "reverie" else f"{self.library}: {self.agent}"
         preset = (f"--config {self.config}",) if self.config not in ("", NO_VELOCITIES) else ()
         return ", ".join([agent, *(f"`{one}`" for one in (*preset, *self.varied))])
@@ -85,12 +85,12 @@ class Row:
 
     @property
     def where(self) -> str:
-        """The environment, what is learnt from if not from playing, and the settings that are not the preset's."""
+        """The environment, the data set if it learns from one, and the settings that are not the preset's."""
         data = f" from {self.data}" if self.data else ""
         return self.task + data + "".join(f", `{setting}`" for setting in self.varied)
 
     def arguments(self, seed: int, folder: str, dataset: str = "DATASET") -> list[str]:
-        """Of the `reverie` command; `dataset` is the path of `data`."""
+        """Arguments of the `reverie` command; `dataset` is the path of `data`."""
         data = (f"dataset={dataset}",) if self.data else ()
         settings = (*self.settings, *data, f"target_return={self.reach}", f"max_env_steps={self.by}")
         return [

@@ -1,4 +1,4 @@
-"""What is learned: the rows of the table, the same with separate roles, defaults on other tasks, ablations of Ape-X."""
+"""Rows of training runs: with presets, the same with separate roles, defaults on other tasks, ablations of Ape-X."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ GPU = (
     *("device=cuda", "actor_device=cpu", "num_actors=9", "envs_per_actor=16", "weights_period=20", "prefetch=3"),
     *("anneal_updates=170_000", "anneal_to=0.1", "evaluate_every=100_000", "checkpoint_every=1_000_000"),
 )
-"""For Pong with the learner on a GPU, and 16 cores; the rate falls until 2.7 million steps."""
+"""Settings for Pong with the learner on a GPU, and 16 cores; the rate falls until 2.7 million steps."""
 
 
 def _apart() -> list[Row]:
@@ -89,14 +89,14 @@ def _apart() -> list[Row]:
 
 
 BASELINE = "actors-2"
-"""Of the ablations: the preset as it is."""
+"""The row that ablations are compared with: the preset as it is."""
 UPDATES = 5_000
-"""Of every ablation: the learner does the same work with any actor."""
+"""Updates of every ablation: the learner does the same work with any number of actors."""
 BATCH, ENVIRONMENTS = 128, 4
 
 
 def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
-    """On CartPole, with the preset's numbers but for `settings`; an update for every `steps_per_update` steps."""
+    """A row on CartPole: the preset except for `settings`, and an update for every `steps_per_update` steps."""
     return Row(
         name,
         "apex-dqn",
@@ -125,9 +125,9 @@ def _ablations() -> list[Row]:
 
 
 DEFAULT_SEEDS = 3
-"""Of each agent on each task without a preset."""
+"""The number of seeds of each agent on each task without a preset."""
 DISCRETE = {"Acrobot-v1": (-100.0, 100_000), "MountainCar-v0": (-110.0, 200_000), "LunarLander-v3": (200.0, 200_000)}
-"""What Gymnasium's thresholds ask for, and in how many steps."""
+"""Tasks with discrete actions: the threshold of Gymnasium, and the steps within which it is to be reached."""
 CONTINUOUS = {"MountainCarContinuous-v0": (90.0, 50_000), "LunarLanderContinuous-v3": (200.0, 200_000)}
 WITHOUT_PRESET = {
     "dqn": DISCRETE,
@@ -166,7 +166,7 @@ def _defaults() -> list[Row]:
 
 
 GAMES = {"breakout": 10.0, "asterix": 17.0, "space_invaders": 44.0}
-"""What Young & Tian's DQN has after 5 million steps, read off their figure (+-1), 30 seeds."""
+"""Returns of Young & Tian's DQN after 5 million steps, read off their figure (+-1), 30 seeds."""
 ONLINE = {"breakout": 4.0, "asterix": 5.5, "space_invaders": 13.0}
 """The same without replay."""
 REPLAY_STEPS = 1_000_000
@@ -179,7 +179,7 @@ REPLAYS = {
     "rainbow": ("rainbow", ()),
     "sequences": ("r2d2", ()),
 }
-"""How experience is used again, by the row's name: the agent, and its settings where they are not the preset's."""
+"""Ways to use experience again, by the row's name: the agent, and its settings where they are not the preset's."""
 
 
 def _replays() -> list[Row]:
@@ -204,11 +204,11 @@ def _replays() -> list[Row]:
 LONG_STEPS = 5_000_000
 LONG_GAME = "breakout"
 LONG_WAYS = ("uniform", "rainbow")
-"""Of `REPLAYS`: DQN, and what scores highest in every game after `REPLAY_STEPS`."""
+"""Rows of `REPLAYS`: DQN, and the one that scores highest in every game after `REPLAY_STEPS`."""
 
 
 def _longs() -> list[Row]:
-    """As many steps as the games' authors trained, one seed each."""
+    """Rows with as many steps as the games' authors trained, one seed each."""
     replays = {row.name: row for row in _replays()}
     return [
         replace(

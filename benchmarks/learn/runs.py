@@ -28,7 +28,7 @@ from .scores import EPISODES
 COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]
 SB3 = Peer("sb3-walkers", "walkers_sb3", ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "mujoco==4.0.0"))
 TRAINED = "trained.json"
-"""Of a run's folder: what is kept of it but for its score."""
+"""The file in a run's folder with all its results except for the score."""
 GRACE = 60.0
 """Seconds for a run that was asked to stop to write its checkpoint."""
 
@@ -147,13 +147,13 @@ def _of_another_library(row: Row, seed: int, folder: Path, seconds: float | None
 
 
 def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, *, resumed: bool) -> dict[str, Any]:
-    """What is kept of a run."""
+    """The results of a run except for its score: figures that it printed, its curve, and how it was made."""
     log = logs.read(folder)
     return {
         "row": row.name,
         **{key: value for key, value in printed.items() if key != "folder"},
         "settings": list(row.settings),
-        # Of one process alone where the run was interrupted, or has several: then it says nothing.
+        # Measured in one process: unknown if the run was interrupted or has several.
         "cpu_seconds": None if resumed or row.runner != "local" else round(cpu_seconds, 1),
         "curve": [list(point) for point in zip(log.env_steps, log.returns, strict=True)],
         **_circumstances(),
@@ -173,7 +173,7 @@ def curve_so_far(row: Row, folder: Path) -> list[list[float]]:
 
 
 def so_far(row: Row, seed: int, curve: list[list[float]]) -> dict[str, Any]:
-    """What is kept of a run that was interrupted: its curve, and no score."""
+    """The results of a run that was interrupted: its curve, and no score."""
     return {
         **{"row": row.name, "agent": row.agent, "env_id": row.env_id, "seed": seed, "settings": list(row.settings)},
         **{"env_steps": int(curve[-1][0]), "target_return": row.reach, "curve": curve},

@@ -17,7 +17,7 @@ from .row import SEEDS, Row
 from .rows import ROWS
 
 EPISODES = 100
-"""That score the last weights of every run: those of `reverie eval`, which no run plays."""
+"""Episodes that score the last weights of every run: those of `reverie eval`, which no run plays."""
 Run = dict[str, Any]
 Results = dict[str, list[Run]]
 

@@ -60,6 +60,6 @@ def read(results: Path) -> Results:
 
 
 def cells(row: Row, run: Run) -> list[str]:
-    """Of a table whose heads are seeds, steps, mean of the curve, last weights."""
+    """Cells of a table whose heads are seeds, steps, mean of the curve, last weights."""
     of = f"{run['env_steps'] / 1000:,.0f} k of {row.by / 1000:,.0f} k"
     return [f"{run['seed']}, unfinished", of, "-", f"last evaluation: {run['curve'][-1][1]:.1f}"]

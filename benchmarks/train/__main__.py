@@ -1,10 +1,9 @@
-"""`python -m benchmarks.train`: agents against their peers: Ape-X DQN on CartPole-v1, or `--work pong` or `classic`.
+"""`python -m benchmarks.train`: agents and their peers on CartPole-v1 (Ape-X DQN), or `--work pong` or `classic`.
 
-CartPole: all train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
-the same greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations
+CartPole: all train from the same seeds, alternating, alone on the machine, each in a process of its own. The same
+greedy evaluator judges them at the same environment steps. The clock runs from the first environment step, evaluations
 included. Pong: rates alone, and a bare torch loop next to them. Classic: DQN, PPO, TD3 and SAC, environment steps of a
-processor second. What is done is kept until the whole is: the same
-command goes on where one was interrupted.
+processor second. Finished parts are kept until all are: the same command continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
     parser.add_argument("--work", choices=tuple(THERE), default="cartpole", help="what to train (%(default)s)")
     parser.add_argument("--peers", help="comma-separated (all): " + "; ".join(map(", ".join, THERE.values())))
-    parser.add_argument("--threads", type=int, help="torch threads of everybody (1 on cartpole, 2 on pong)")
+    parser.add_argument("--threads", type=int, help="torch threads of each contender (1 on cartpole, 2 on pong)")
     parser.add_argument(
         "--minutes", type=float, help="begin nothing after so long; the same command goes on from there"
     )
@@ -102,7 +101,7 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="cartpole: train on after the confirmation, to see which library holds the return",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="pong, classic: turns of everybody (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="pong, classic: turns of each contender (%(default)s)")
     parser.add_argument("--tasks", help="classic: comma-separated (all): " + ", ".join(classic.TASKS))
     parser.add_argument("--seconds", type=float, default=60.0, help="pong: of training in a turn (%(default)s)")
     options = parser.parse_args()
@@ -116,7 +115,7 @@ def _options() -> argparse.Namespace:
 
 
 def cartpole(options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
-    """All seeds, in turns."""
+    """All seeds, contenders alternating."""
     names = list(PEERS) if options.peers is None else options.peers.split(",")
     interpreters = {name: python_of(PEERS[name]) for name in names}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
@@ -197,7 +196,7 @@ def table(document: dict[str, Any]) -> str:
 
 
 def shares(runs: list[dict[str, Any]]) -> list[str]:
-    """Where our time went, all seeds together, and what of the learner's and the actors' is the replay's."""
+    """Our time by activity, all seeds together, and the replay's share of the learner's and of the actors'."""
     seconds: dict[str, float] = {}
     for run in runs:
         for activity, spent in run["activities"].items():
@@ -212,8 +211,8 @@ def shares(runs: list[dict[str, Any]]) -> list[str]:
     learner, actors = replay + seconds["learn"], appends + seconds["act"] + seconds["env step"]
     return [
         "",
-        f"Time of reverie: {shares}. Of the learner's {100 * replay / learner:.1f} % are calls of the replay, of the"
-        f" actors' {100 * appends / actors:.1f} %; in one process no role waits.",
+        f"Time of reverie: {shares}. Calls of the replay are {100 * replay / learner:.1f} % of the learner's time and"
+        f" {100 * appends / actors:.1f} % of the actors'; in one process no role waits.",
     ]
 
 

@@ -1,8 +1,8 @@
 """Agents on CartPole-v1 and Pendulum-v1 from end to end, next to Stable-Baselines3 and SBX.
 
 All libraries have the same networks, batches, number of environments, and gradient steps for each environment step,
-and train in turns, each in a process of its own on one core. Environment steps of a second of that process's time on
-the processor count, all threads together, after `warm_up` steps, when graphs are compiled. Nothing is evaluated
+and alternate, each in a process of its own on one core. The figure is environment steps in a second of that process's
+time on the processor, all threads together, after `warm_up` steps, when graphs are compiled. Nothing is evaluated
 meanwhile; the environments of SB3 and SBX are those of `make_vec_env`, with its `Monitor`.
 """
 

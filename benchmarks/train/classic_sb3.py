@@ -17,9 +17,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 RELU = {"sb3": ("torch.nn", "ReLU"), "sbx": ("flax.linen", "relu")}
-"""By library, the activation of every network here. That of PPO would be another one."""
+"""The activation of every network here, by library. The default of PPO would be another one."""
 PACKAGES = {"sb3": ("stable_baselines3", "stable-baselines3"), "sbx": ("sbx", "sbx-rl")}
-"""By library, what is imported and what is installed."""
+"""The imported module and the installed package of each library."""
 
 
 class Clock(BaseCallback):

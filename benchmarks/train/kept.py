@@ -21,7 +21,7 @@ class Kept:
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     def part(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What the file of this part has, or what `make` gives. Raises `TimeIsUp` before it would begin too late."""
+        """The contents of this part's file; `make` gives a new one. Raises `TimeIsUp` if it is too late for that."""
         path = self._folder / f"{name}.json"
         if path.exists():
             found: dict[str, Any] = json.loads(path.read_text())

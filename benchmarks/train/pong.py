@@ -1,9 +1,9 @@
 """The main job on Pong: the Nature network, 84 x 84 x 4, eight trained samples for each environment step, on the CPU.
 
-Everybody trains for some seconds after learning has begun, in turns, alone on the machine, each in a process of its
-own; then environment steps and trained samples per second. Beside them the same network's bare loop: the learner's
-update in plain PyTorch on one batch that never changes, with no replay and no environment. A short run like this
-learns nothing; what is learned is in docs/results.md.
+All contenders alternate. Each trains alone on the machine, in a process of its own, for some seconds after learning has
+begun; the figures are environment steps and trained samples per second. Next to them is the same network's bare loop:
+the learner's update in plain PyTorch on one batch that never changes, with no replay and no environment. A short run
+like this learns nothing; docs/results.md has what is learned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATARI = ("ale-py==0.12.1", "torch==2.15.0", "opencv-python-headless==5.0.0.93")
 SB3 = Peer("sb3-pong", "pong_sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", *ATARI))
 RLLIB = Peer("rllib", "pong_rllib", ("ray[rllib]==2.60.0", *ATARI))
 BATCH = 512
-"""Of everybody but SB3."""
+"""The size of a batch of all but SB3."""
 PEERS: dict[str, tuple[Peer, tuple[str, ...]]] = {
     "reverie fp32": (Peer("reverie", "pong_ours"), ("--precision", "float32")),
     "reverie bf16": (Peer("reverie", "pong_ours"), ("--precision", "bfloat16")),

@@ -1,7 +1,7 @@
 """One RLlib DQN run (new stack) on CartPole-v1, judged as ours is; the last line of stdout is the result as JSON.
 
 Settings: RLlib's own tuned example for this environment (dueling, double, prioritised, n from 2 to 5), with the
-environment in the learner's process. An iteration is the 1,000 environment steps after which everybody is judged.
+environment in the learner's process. An iteration is the 1,000 environment steps after which every contender is judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""cpprb, as its manual says: one buffer, batches added at once, indexes straight back into update_priorities."""
+"""cpprb, as in its manual: one buffer, batches added at once, indexes straight back into update_priorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine's memory allows for the same bytes: nothing that stores experience can be faster than this."""
+"""The limits of the machine's memory for the same bytes: nothing that stores experience can be faster than this."""
 
 from __future__ import annotations
 

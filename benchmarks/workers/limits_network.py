@@ -1,4 +1,4 @@
-"""What the machine allows for the same bytes: a gather within memory, a bare TCP or Unix socket."""
+"""The machine's limits for the same bytes: a gather within memory, a bare TCP or Unix socket."""
 
 from __future__ import annotations
 

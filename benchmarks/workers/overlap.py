@@ -23,7 +23,7 @@ STEPS = 2_000
 SEQUENCES = {"80 steps, every 40": (80, 40), "5 steps, every step": (5, 1)}
 
 
-#: Where Linux's `struct tcp_info` has the bytes that the peer has acknowledged (`tcpi_bytes_acked`).
+#: Offset, in Linux's `struct tcp_info`, of the bytes that the peer has acknowledged (`tcpi_bytes_acked`).
 _BYTES_ACKED = 120
 
 

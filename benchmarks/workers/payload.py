@@ -1,4 +1,4 @@
-"""What every worker stores: the same numbers from the same seed. Needs NumPy only."""
+"""The data that every worker stores: the same numbers from the same seed. Needs NumPy only."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BUSY_PIECE_SECONDS = 0.25
 
 
 def calibrate(loop: Loop, piece: float) -> int:
-    """How many calls make a piece of about that many seconds; warms caches on the way."""
+    """The number of calls that make a piece of about so many seconds; warms caches on the way."""
     loop(3)  # first touches and lazy imports are not what a piece will cost
     count = 1
     while True:

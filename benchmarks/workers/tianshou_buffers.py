@@ -22,7 +22,7 @@ PRIORITIES = {"alpha": 0.6, "beta": 0.4}
 
 
 def vector_steps(observations: Sequence[Any], num: int, length: int) -> list[Any]:
-    """What a collector adds: steps of `num` environments; observations of environments differ by their order."""
+    """Steps as a collector adds them, of `num` environments, which have the same observations in another order."""
     count = len(observations) - 1
     rows = [np.arange(env * 7, env * 7 + count + 1) % (count + 1) for env in range(num)]
     columns = [[observations[place] for place in row] for row in rows]

@@ -64,7 +64,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Options:
-    """How long a run is."""
+    """The length of a run: its turns, and sizes for a smoke test."""
 
     turns: int
     smoke: bool
@@ -220,7 +220,7 @@ def stacks(frames: npt.NDArray[np.uint8], axis: int) -> list[npt.NDArray[np.uint
 
 
 def observations(options: Options, count: int, axis: int) -> Iterator[tuple[str, list[npt.NDArray[Any]]]]:
-    """What memory is measured with, by name: `count` vectors, then stacks of noise and of Pong."""
+    """Observations for measurements of memory, by name: `count` vectors, then stacks of noise and of Pong."""
     rng = np.random.default_rng(3)
     yield "4 numbers", list(rng.normal(size=(count, 4)).astype(np.float32))
     images = options.size(IMAGES) + 4

@@ -33,7 +33,7 @@ LEARNING_STARTS = 10_000
 
 @dataclass
 class Progress:
-    """What was measured of a run so far, of all its processes. Seconds are without their starts."""
+    """Measurements of a run so far, over all its processes. Seconds are without their starts."""
 
     curve: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What the workers of the network rows store, and the process that their servers live in. Needs NumPy only."""
+"""The data that the workers of the network rows store, and the process of their servers. Needs NumPy only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UPDATES = 256
 THREADS = 4
 #: Steps that a writer process appends one by one, again and again.
 STEPS = 64
-#: What each writes before the common start, in bytes of steps: twice what any of its own reserves holds, so that its
+#: Bytes of steps that each writes before the common start: twice as many as any of its own reserves holds, so that its
 #: connection, its memory and the table are as they will be for hours.
 WARM_BYTES = 8 << 20
 
@@ -30,7 +30,7 @@ def in_flight(payload: int) -> int:
 
 
 def warm_rounds(payload: int) -> int:
-    """How often a writer process writes its `STEPS` before the common start."""
+    """The number of times that a writer process writes its `STEPS` before the common start."""
     return max(1, WARM_BYTES // (STEPS * payload))
 
 

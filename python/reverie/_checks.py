@@ -1,4 +1,4 @@
-"""Checks of arguments: a bad one is refused by the call that received it, under the name that the caller knows."""
+"""Checks of arguments: the call that receives an invalid one refuses it, by the caller's name for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a process may use and has free, and how a server divides it between tables and connections."""
+"""Memory that a process may use and has free, and its division between the tables and connections of a server."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Division:
     memory: int
     """The total."""
     tables: int
-    """For the chunks of all tables."""
+    """Bytes for the chunks of all tables."""
     network: int
-    """For connections: batches that are being sent, inserts that wait, responses that were not received."""
+    """Bytes for connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
     """The source of the total."""
     setting: str = "max_bytes"
@@ -138,7 +138,7 @@ class _Group:
 
     limit: int
     used: int
-    """Without cached files."""
+    """Used bytes, without cached files."""
 
 
 def _limited_groups(root: Path) -> list[_Group]:

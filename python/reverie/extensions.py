@@ -19,7 +19,7 @@ class InsertOnSample:
     target: str
     """The name of the table that the copies go into."""
     timeout: float | None
-    """For how many seconds a copy may wait to be admitted; None for as long as it takes."""
+    """Seconds that a copy may wait to be admitted; None for as long as it takes."""
 
     def __init__(self, target: str, timeout: float | None) -> None:
         object.__setattr__(self, "target", target)

@@ -138,7 +138,7 @@ class JournalInfo:
     rounds: int
     """Groups of requests that were written together."""
     syncs: int
-    """How often it waited for the disk."""
+    """The number of times that it waited for the disk."""
     sync_seconds: float
     """Seconds for which it waited for the disk, in total."""
     longest_sync_seconds: float
@@ -189,7 +189,7 @@ class ShardInfo:
     """One of several servers."""
 
     address: str | None
-    """None for a server in this process that does not listen."""
+    """The server's address; None for a server in this process that does not listen."""
     present: bool
     """False while it cannot be reached."""
     info: Info | None

@@ -65,7 +65,7 @@ class MinSize(RateLimiter):
 
 
 class Rationed(RateLimiter):
-    """For a shard: samples wait for the first item, inserts for the ration of the client that samples all shards.
+    """The limiter of a shard: samples wait for the first item, inserts for the ration of the client of all shards.
 
     That client is the one `reverie.Client([...], rate_limiter=...)`. Until it has reached the shard, the table admits
     no insert.

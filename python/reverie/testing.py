@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class SearchStrategy:
-        """In hints it is Hypothesis's class, without the type of its examples."""
+        """Hypothesis's class in type hints, without the type of its examples."""
 
         def __class_getitem__(cls, example):
             return late("hypothesis.strategies", "SearchStrategy")

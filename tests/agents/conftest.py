@@ -1,4 +1,4 @@
-"""What tests of agents share: a stage for agents of unrolls, and a replay of NumPy arrays.
+"""Shared by tests of agents: a stage for agents of unrolls, and a replay of NumPy arrays.
 
 The replay has the names and rules of the public client, nothing of its speed. It is written apart from the package
 (n-step ends by brute force over whole episodes), so that a test which runs an agent on both compares two readings of
@@ -229,7 +229,7 @@ class Recall(gymnasium.Env):
 
 
 class Side(gymnasium.Env):
-    """Images with a bright spot: the reward of a step is 1 where the action is its side. Of eight steps."""
+    """Images with a bright spot: the reward of a step is 1 if the action is its side. Eight steps an episode."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (10, 10, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

@@ -31,7 +31,7 @@ def tensors(*arrays):
 
 @pytest.fixture
 def stage(make_stage):
-    """As `make_stage`, with changes to the Pendulum preset."""
+    """The fixture `make_stage` with the Pendulum preset, and changes to it."""
     return lambda **changes: make_stage(apex_dpg, CONFIG, "Pendulum-v1", **{"learning_starts": 200, **changes})
 
 
@@ -86,7 +86,7 @@ def acted(make_fake_replay):
 
 @pytest.mark.parametrize("priority_eps", [1e-6, 0.5])
 def test_the_first_priorities_are_the_actors_own_td_errors(acted, priority_eps):
-    """By hand from the network's values of what the actor appended."""
+    """Expected priorities are computed from the network's values of the steps that the actor appended."""
     replay, policy = acted(30, priority_eps=priority_eps)
     columns = {name: column[: replay.inserts] for name, column in replay.columns.items()}
     start, end = columns["obs"], columns["next_obs"]
@@ -160,7 +160,7 @@ def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
         noises = np.stack([row["action"] - policy.actions(row["obs"]) for row in rows])[:, :, 0]
         noises -= noises.mean(axis=0)
         correlations[theta] = (noises[1:] * noises[:-1]).sum() / (noises**2).sum()
-    # Of neighbours: 0, within five sigma of 800 draws; 0.95, less what takes out the mean.
+    # Expected of neighbours: 0, within five sigma of 800 draws; 0.95, less for the mean that was subtracted.
     assert abs(correlations[1.0]) < 5 / 800**0.5
     assert correlations[0.05] > 0.7
     replay, _ = acted(50, noise_sigma=2.0)

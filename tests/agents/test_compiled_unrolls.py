@@ -42,7 +42,7 @@ NORMALISED = EnvSettings(normalise_observations=True, normalise_rewards=True)
 
 
 class Interpreted(compiling.CompiledUpdate):
-    """In place of a compiled update: the traced graph, operation by operation."""
+    """Replaces a compiled update by the traced graph, operation by operation."""
 
     def __init__(self, graph, library):
         self.graph = graph
@@ -101,7 +101,7 @@ def require_same(one, other):
     ],
 )
 def test_compiled_gradient_steps_of_ppo_are_those_of_single_operations(env_id, environment, changes, stages, graphs):
-    """Also with resets among the steps, whose number differs from update to update."""
+    """Some cases have resets among the steps, whose number differs from update to update."""
     compiled, single = stages(ppo, dataclasses.replace(PPO, **changes), env_id, environment)
     for _ in range(4):
         for one in (compiled, single):
@@ -174,7 +174,7 @@ def test_a_compiled_loss_that_is_not_finite_ends_learning(stages):
     ],
 )
 def test_compiled_updates_of_impala_are_those_of_single_operations(environment, changes, stages, graphs):
-    """With resets, from unrolls that are some updates old: the ratios are not 1."""
+    """Unrolls have resets and are some updates old: the ratios are not 1."""
     config = dataclasses.replace(IMPALA, queue_capacity=12, **changes)
     compiled, single = stages(impala, config, "CartPole-v1", environment)
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_compiled_updates_of_impala_are_those_of_single_operations(environment, 
 @pytest.mark.long
 @pytest.mark.parametrize("changes", [{}, {"burn_in": 0, "n_step": 1, "priority_clip": 0.5}])
 def test_the_graph_of_r2d2_makes_the_update_of_its_fused_lstm(changes, make_stage):
-    """With padded sequences, of two networks that differ."""
+    """Sequences are padded, and the online and target networks differ."""
     small = {"hidden": (8,), "lstm_units": 6, "sequence_length": 4, "sequence_period": 2, "burn_in": 3, "batch_size": 8}
     config = dataclasses.replace(r2d2.load_preset("CartPole-v1").config, num_actors=1, target_period=3)
     client, learner, (actor,), _ = make_stage(r2d2, config, "CartPole-v1", **{**small, **changes})

@@ -70,7 +70,7 @@ def without_feedback(learner):
 # TD3's two graphs take a minute of processor time; test_compiling.py has both, operation by operation.
 @pytest.mark.parametrize("name", ["apex-dqn", pytest.param("td3", marks=pytest.mark.slow)])
 def test_compiled_updates_are_those_of_single_operations_within_rounding(name, make_learner, request):
-    """Over both kinds of updates of TD3, its noise, and copies into target networks; and a state goes on without."""
+    """Covers both kinds of updates of TD3, its noise, copies into target networks, and a state that goes on."""
     changes = SMALL if name == "apex-dqn" else {}
     if name == "apex-dqn":
         request.getfixturevalue("compiled_run")

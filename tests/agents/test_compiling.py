@@ -35,7 +35,7 @@ WHEN_READY = CompilePlan(begin=0, use_from=None, required=False)
 
 
 class Interpreted:
-    """In place of a compiled update: the traced graph, operation by operation."""
+    """Replaces a compiled update by the traced graph, operation by operation."""
 
     def __init__(self, graph, library):
         self.graph = graph
@@ -58,7 +58,7 @@ class Interpreted:
 
 
 class Job:
-    """In place of a process that compiles: it ends when the test lets it."""
+    """Replaces a process that compiles; it ends when the test lets it."""
 
     def __init__(self):
         self.process, self.closed, self.returncode = self, False, None
@@ -154,7 +154,7 @@ def test_the_graph_makes_the_update_of_the_learners_own_operations(name, changes
 
 @pytest.mark.parametrize("make", [adam, centred_rmsprop])
 def test_the_formula_of_an_optimiser_is_its_step(make):
-    """Over hundreds of steps: corrections and moments, with gradients from tiny to large."""
+    """Hundreds of steps with gradients from tiny to large compare corrections and moments."""
 
     class Vector:
         def __init__(self):

@@ -125,7 +125,7 @@ class Vectors(gymnasium.Env):
 
 
 class Ledge(gymnasium.Env):
-    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Of ten steps.
+    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Ten steps.
 
     The first three actions move to the left, stay, and move to the right. Each of the others falls from the ledge: -20
     for every step that is left.

@@ -243,7 +243,7 @@ def test_an_imitating_policy_learns_the_actions_of_the_data_whatever_their_value
 
 
 def test_an_imitating_policy_comes_close_to_the_actions_of_the_data(make_learner):
-    """Its twin steps by untrained values."""
+    """Its twin, which takes steps by untrained values, does not."""
     distances = []
     for updates in (300, 0):
         learner = make_learner("cql-sac", imitation_updates=updates, policy_learning_rate=1e-2, batch_size=64)
@@ -298,7 +298,7 @@ def test_settings_that_cannot_work_are_refused_by_name():
 
 
 class Cliff(gymnasium.Env):
-    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Of ten steps.
+    """A place in [-1, 1]; the reward of a step is minus ten times the distance from 0. Ten steps.
 
     Actions of at most 1 move the place by a quarter of them. Larger ones fall: -20 for every step that is left.
     """

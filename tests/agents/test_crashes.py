@@ -183,7 +183,7 @@ def test_crashes_with_episodes_in_between_do_not_end_the_run(crashing):
 
 
 @pytest.mark.parametrize("limit", [0, 2])
-def test_environments_are_made_again_as_often_as_the_setting_says(crashing, limit):
+def test_environments_are_made_again_as_often_as_the_setting_allows(crashing, limit):
     env_id, kind = crashing
     actor, _ = actor_of("dqn", env_id, environment=EnvSettings(max_env_restarts=limit))
     kind.at = tuple(range(kind.steps + 30, kind.steps + 500, 40))
@@ -241,7 +241,7 @@ def test_a_first_reset_that_raises_names_the_environment_and_its_seed(crashing):
         assert isinstance(one.value.__cause__, OSError)
 
 
-def test_an_evaluation_is_repeated_as_often_as_the_setting_says(crashing):
+def test_an_evaluation_is_repeated_as_often_as_the_setting_allows(crashing):
     env_id, kind = crashing
     agent = agents.find("dqn")
     preset = agent.load_preset("CartPole-v1")
@@ -312,7 +312,7 @@ def test_settle_returns_at_once_if_there_is_room_and_else_raises_with_the_reason
     held = client.info().tables[table].num_inserts
     client.sample_batch(table, 2 if name == "ppo" else 1_000, timeout=0)
     actor.settle(timeout=200)
-    # What was not taken in time is there now, once.
+    # The rows that were not accepted in time are there now, once.
     assert client.info().tables[table].num_inserts > held
     if name == "ppo":
         assert client.info().tables[table].num_inserts == 2 * (acts // 4)

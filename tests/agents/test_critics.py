@@ -49,7 +49,7 @@ def test_a_rate_of_dropout_is_a_share_of_all_numbers_of_sixteen_bits():
 
 
 def chi_square(numbers, bins):
-    """Of uniform numbers in so many equal bins."""
+    """The statistic of uniform numbers in so many equal bins."""
     counts = np.bincount((numbers.astype(np.int64) + 2**15) // (2**16 // bins), minlength=bins)
     return float(((counts - len(numbers) / bins) ** 2 / (len(numbers) / bins)).sum())
 
@@ -240,7 +240,7 @@ def test_strong_settings_have_presets_by_name(agent, preset, settings):
         assert config.samples_per_insert == 10 * config.batch_size
 
 
-def test_a_preset_by_name_is_that_of_a_related_environment_where_there_is_none_of_its_own():
+def test_a_named_preset_is_that_of_a_related_environment_if_it_has_no_own_one():
     pytest.importorskip("mujoco")
     sac = find("sac")
     own, related = (sac.load_preset(env_id, Path("droq")) for env_id in ("HalfCheetah-v5", "Hopper-v5"))

@@ -13,7 +13,7 @@ from reverie.agents.discrete import EpsilonGreedyExploration  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 
 GREEDY = 9
-"""Of actions 0 to 9, so that a tenth of the random ones is greedy as well."""
+"""The greedy action among 0 to 9; so a tenth of the random ones is greedy as well."""
 
 
 def chosen(hold, epsilons, *, steps=20_000, begins=False, seed=0):

@@ -89,7 +89,7 @@ def test_each_actor_counts_the_steps_of_all_actors_for_epsilon(make_fake_replay,
         if (row["action"] != policy(row["obs"])).any():
             last = before
     actor.close()
-    # It departs until it knows that the run has made 800 steps, and one in ten actions departs at the end or before.
+    # It departs until the known steps of the run are 800, and one in ten actions departs at the end or before.
     assert 800 // num_actors * 0.6 < last < 800 // num_actors
 
 

@@ -53,7 +53,7 @@ def samples(client):
 
 
 def rows(batch):
-    """Of each draw: its key, its chance and its data, which belong together."""
+    """Key, chance and data of each draw, which must belong together."""
     assert (batch.data["x"] == -batch.data["y"]).all()
     return list(zip(batch.info.key.tolist(), batch.info.probability.tolist(), batch.data["x"].tolist(), strict=True))
 
@@ -244,7 +244,7 @@ def test_after_an_error_it_draws_again_and_keeps_earlier_draws():
 
 
 class Cuda:
-    """What a machine with a GPU does with streams, as a list of steps."""
+    """A machine with a GPU, which records its work on streams as a list of steps."""
 
     def __init__(self, monkeypatch):
         self.steps, self.now = [], "computing"

@@ -25,7 +25,7 @@ KINDS = ("onnx", "torchscript", "exported_program")
 # The exporters' modules take seconds to import, and the table of operators is made once: in one worker.
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("exports")]
 RECURRENT = ("r2d2",)
-# Of agents whose policies are of one class, one is exported.
+# Agents that share their class of policies with another, which is exported for both.
 LIKE_ANOTHER = {"gorila": "dqn", "cql": "dqn", "cql-sac": "sac", "impala": "ppo", "ddpg": "td3"}
 NAMES = [one for one in agents.BUILT_IN if one not in RECURRENT and one not in LIKE_ANOTHER]
 

@@ -120,7 +120,7 @@ def test_a_gradient_that_is_too_stale_is_dropped_and_counted_and_changes_nothing
 
 
 def test_each_shard_checks_staleness_by_its_own_version():
-    """As with separate shards: one has processed another worker's gradient that the other has not received yet."""
+    """Shards differ: one has processed another worker's gradient that the other has not received yet."""
     config = dataclasses.replace(CONFIG, num_parameter_shards=2, max_staleness=0)
     left, right = make_shards(np.zeros(10, np.float32), config)
     server = LocalParameterServer([left, right])
@@ -218,7 +218,7 @@ def test_a_resumed_learner_restores_the_turn_and_the_versions_of_its_workers(fil
 
 
 def test_workers_with_a_remote_server_learn_as_in_one_process(filled):
-    """As a runner with processes: a learner for each worker, and pushes in the same order."""
+    """Like a runner with processes, each worker has a learner; pushes are in the same order."""
     config = dataclasses.replace(CONFIG, num_learners=2, num_parameter_shards=2, max_staleness=1, target_period=5)
     together, replay = learner_of(gorila, config, filled()), filled()
     server = make_parameter_server(SPEC, config, seed=3)

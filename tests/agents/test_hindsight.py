@@ -311,7 +311,7 @@ def test_an_agents_defaults_do_not_normalise_rewards_that_are_relabelled(name):
     assert not topology.env.settings.normalise_rewards
 
 
-def test_what_the_defaults_leave_out_for_hindsight_is_noted_and_what_a_user_sets_is_kept():
+def test_defaults_that_hindsight_leaves_out_are_noted_and_settings_of_the_user_are_kept():
     default = find("sac").load_preset(REACH)
     relabelled = presets.override(default, ["her=future"])
     fitting = without_returns(relabelled, ["her"])
@@ -492,7 +492,7 @@ def bit_flips(her, seed, steps=4_500):
 
 @pytest.mark.long
 def test_with_hindsight_bits_are_flipped_to_the_goal_and_without_they_are_not():
-    """Of 12 bits, 6 are wrong on average: returns of -5 are the best, and -12 those of episodes without success."""
+    """On average 6 of 12 bits are wrong: returns of -5 are the best, and -12 those of episodes without success."""
     assert bit_flips("future", 1) > -8
     assert bit_flips("", 1) < -11
 

@@ -24,7 +24,7 @@ def rows(*arrays):
 
 @pytest.fixture
 def stage(make_stage):
-    """As `make_stage`, with changes to the CartPole preset."""
+    """The fixture `make_stage` with the CartPole preset, and changes to it."""
     return lambda env_id="CartPole-v1", **changes: make_stage(impala, CONFIG, env_id, **changes)
 
 
@@ -174,7 +174,7 @@ def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_items_that_a_deadline_interrupted_are_sent_later_and_none_twice(stage, taken):
-    """Also where it passed between the last item and its confirmation."""
+    """The deadline may also pass between the last item and its confirmation."""
     _, _, (actor,), config = stage(**SMALL, unroll_length=4)
     for _ in range(config.unroll_length - 1):
         actor.act()
@@ -207,7 +207,7 @@ def test_weights_are_taken_at_an_unrolls_start_and_never_within(stage):
 
 
 def take_turns(client, learner, actors, config, updates):
-    """As the local runner does; the figures of every update."""
+    """Alternates actors and the learner as the local runner does; returns the figures of every update."""
     figures, turn = [], 0
     while learner.version < updates:
         if client.can_sample("unrolls", config.batch_size):
@@ -220,7 +220,7 @@ def take_turns(client, learner, actors, config, updates):
     return figures
 
 
-def test_actors_in_turns_lag_behind_the_learner_and_the_log_says_by_how_much(stage):
+def test_alternating_actors_lag_behind_the_learner_and_the_log_has_the_lag(stage):
     """Four actors whose unrolls are a batch each: the learner makes four updates from unrolls of one version."""
     sizes = {"num_actors": 4, "envs_per_actor": 2, "batch_size": 2, "queue_capacity": 8, "unroll_length": 4}
     figures = take_turns(*stage(**sizes), updates=8)

@@ -219,7 +219,7 @@ def test_one_update_from_unrolls_of_frames_moves_every_layer(lstm_units):
 
 
 @pytest.mark.long
-def test_what_the_first_observation_showed_is_remembered_until_the_last_step(stage):
+def test_the_policy_remembers_the_first_observation_until_the_last_step(stage):
     """Its twin reads each observation alone, and stays at chance."""
     settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 20}
     found = []

@@ -314,7 +314,7 @@ def test_each_option_of_an_update_changes_it(change):
 
 @pytest.mark.long
 def test_iql_learns_from_random_actions_a_policy_that_is_far_better(tmp_path, write_episodes):
-    """What only imitates the data, with the weights of advantages off, stays as bad as the data."""
+    """A policy that only imitates, as the weights of advantages are off, stays as bad as the data."""
     episodes = list(random_episodes("ReverieSlide-v0", 0, 150))
     behaviour = np.mean([sum(step[2] for step in steps) for steps in episodes])
     path = write_episodes(tmp_path / "data.parquet", episodes)

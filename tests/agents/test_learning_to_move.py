@@ -42,7 +42,7 @@ gymnasium.register("ReverieDrift-v0", Drift)
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["apex-dpg", "ddpg", "sac", "td3"])
 def test_agents_of_continuous_actions_learn_to_move_to_a_place_and_stay(name):
-    """With the rates of the presets and smaller networks. The best mean return is about -1, random actions have -9."""
+    """Rates are the presets', networks are smaller. The best mean return is about -1, random actions have -9."""
     agent = agents.find(name)
     preset = agent.load_preset("Pendulum-v1")
     sizes = {"policy_hidden": (32,), "critic_hidden": (32,), "batch_size": 64, "samples_per_insert": 64.0}

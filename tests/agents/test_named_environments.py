@@ -144,7 +144,7 @@ def test_the_threshold_of_a_registered_environment_that_a_function_makes_is_kept
 
 
 class Several:
-    """As PettingZoo's environments of several agents are."""
+    """An environment of several agents, of the form of PettingZoo's."""
 
     possible_agents = ("one", "other")
 
@@ -173,7 +173,7 @@ def test_pictures_need_a_parameter_for_them():
         (walk_of_none, r"cannot be made: TypeError: unsupported operand .*test_named_environments.py, line \d+\)$"),
     ],
 )
-def test_what_makes_something_else_is_refused(env, words):
+def test_a_factory_that_makes_no_environment_is_refused(env, words):
     with pytest.raises(UnsupportedEnvironmentError, match=words):
         describe(env)
 
@@ -191,7 +191,7 @@ def test_what_makes_something_else_is_refused(env, words):
         (7, "is a int, and must be the id of an environment"),
     ],
 )
-def test_what_other_processes_cannot_make_is_refused_with_what_to_do(env, words):
+def test_a_factory_that_other_processes_cannot_call_is_refused_with_the_remedy(env, words):
     with pytest.raises(TypeError, match=f"^env_id.* {words}"):
         reverie.train("dqn", env, **SHORT)
     with pytest.raises(ValueError, match=f"^evaluation_env.* {words}"):

@@ -91,7 +91,7 @@ def test_a_theta_outside_of_its_range_is_refused(name):
 
 
 def correlation(actions):
-    """Of each action with the one before, in both halves."""
+    """The correlation of each action with the one before, in both halves."""
     halves = np.array_split(actions, 2)
     return [np.corrcoef(half[1:], half[:-1])[0, 1] for half in halves]
 
@@ -127,7 +127,7 @@ def test_actions_of_an_actor_last_for_the_first_steps_of_a_run_if_asked_to(name,
     lasting, independent = lag_one(name, noise_theta=0.05, noise_theta_steps=300)
     assert lasting > 0.7
     assert abs(independent) < 5 / 300**0.5
-    # Of two actors each takes half of the steps.
+    # Each of two actors takes half of the steps.
     lasting, independent = lag_one(name, noise_theta=0.05, noise_theta_steps=600, num_actors=2)
     assert lasting > 0.7
     assert abs(independent) < 5 / 300**0.5
@@ -203,7 +203,7 @@ def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_u
 
 @pytest.mark.parametrize("name", ["apex-dpg", "sac", "ddpg", "ppo"])
 def test_a_restored_actor_goes_on_with_the_noise_of_its_place_in_the_run(name, make_fake_replay, monkeypatch):
-    """Of two actors that have taken as many steps together as actions last for."""
+    """Noise of two actors lasts until they have taken 400 steps together, 200 each."""
     thetas, draw = [], ActionNoise.draw
 
     def recorded(noise, rng, begins, theta):

@@ -279,7 +279,7 @@ def test_observations_for_the_check_of_layers_are_valid_ones(env_id, frame_stack
 
 
 class Camera(gymnasium.Env):
-    """Its observations have an image and a nest of numbers."""
+    """An environment whose observations have an image and a nest of numbers."""
 
     def __init__(self):
         numbers = gymnasium.spaces.Dict({"speed": gymnasium.spaces.Box(-1, 1, (4,), np.float32)})
@@ -316,7 +316,7 @@ class Both(torch.nn.Module):
 
 
 class ByKeys(Both):
-    """As layers of other libraries read a `Dict`."""
+    """Layers that read a `Dict` as those of other libraries do."""
 
     def forward(self, observations):
         return self.both(torch.cat([self.image(observations["image"] / 255), observations["speed"]], dim=1))

@@ -23,7 +23,7 @@ def tensors(*arrays):
 
 @pytest.fixture
 def stage(make_stage):
-    """As `make_stage`, with changes to the CartPole preset."""
+    """The fixture `make_stage` with the CartPole preset, and changes to it."""
     return lambda env_id="CartPole-v1", **changes: make_stage(ppo, CONFIG, env_id, **changes)
 
 
@@ -155,7 +155,7 @@ def test_every_unroll_is_used_once_by_the_weights_that_made_it(stage):
 
 
 def test_an_unroll_restarts_when_newer_weights_arrive(stage):
-    """As after a resume: one actor's unrolls are in the queue, and the other's arrive too late for the update."""
+    """After a resume one actor's unrolls are in the queue, and the other's arrive too late for the update."""
     client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
     for _ in range(16):
         actors[0].act()
@@ -265,7 +265,7 @@ def test_the_value_of_a_known_episode_is_learnt(stage):
     for _ in range(20):
         while not client.can_sample("unrolls", config.batch_size):
             actor.act()
-            actor._obs[:, 0] = 0  # the number of the episode says nothing
+            actor._obs[:, 0] = 0  # the number of the episode carries no information
         learner.learn()
     policy.load(Weights(0, learner.latest(-1).flat))
     expected = [sum(0.5 ** (k - t) * (k + 1) for k in range(t, 7)) for t in range(7)]

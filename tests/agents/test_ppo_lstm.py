@@ -179,7 +179,7 @@ def test_statistics_and_continuous_actions_work_with_states(stage):
 
 
 @pytest.mark.long
-def test_what_the_first_observation_showed_is_remembered_until_the_last_step(stage):
+def test_the_policy_remembers_the_first_observation_until_the_last_step(stage):
     settings = {"lstm_units": 16, "learning_rate": 5e-3, "epochs": 8, "minibatch_size": 160, "anneal_updates": 0}
     one = stage("ReverieRecall-v0", envs_per_actor=8, unroll_length=20, **settings)
     for _ in range(60):

@@ -32,7 +32,7 @@ CONFIG = dataclasses.replace(
 
 
 class Match(gymnasium.Env):
-    """The action should be twice the observation: the reward of a step is minus the squared error. Of eight steps."""
+    """The action should be twice the observation: the reward of a step is minus the squared error. Eight steps."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
@@ -258,7 +258,7 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(en
     ids=lambda changes: next(iter(changes)),
 )
 def test_each_option_of_an_update_changes_it(changes, stage):
-    """Of the same unrolls: the first update alone."""
+    """Only the first update is compared, since its unrolls are the same."""
     plain, again, changed = stage(), stage(), stage(**changes)
     assert (plain.learn() == again.learn()).all()
     assert (plain.learner.latest(-1).flat != changed.learn()).any()
@@ -279,7 +279,7 @@ def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_pol
 
 
 def test_unrolls_of_a_policy_that_is_too_far_already_make_no_gradient_step(stage):
-    """As of a resumed run, or kept over a server's restart."""
+    """Such unrolls are those of a resumed run, or kept over a server's restart."""
     one = stage(target_kl=0.005)
     update, before = one.learner._update, one.learner.latest(-1).flat.copy()
     one.learner._update = lambda data: update({**data, "log_pi": data["log_pi"] - 1.0})
@@ -383,7 +383,7 @@ def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
     obs = np.linspace(-0.9, 0.9, 13, dtype=np.float32)[:, None]
     errors = np.abs(policy(obs) - 2 * obs)
     assert errors.mean() < 0.25, errors
-    assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it knows more"
+    assert one.learner._network.module.head[1].log_sigma.item() < -0.5, "and it explores less where it has learnt more"
 
 
 @pytest.mark.long

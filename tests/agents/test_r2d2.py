@@ -110,7 +110,7 @@ def test_padding_before_an_episode_does_not_move_the_state():
 
 
 class Watched:
-    """What an actor's policy saw and computed, by episode and step of a counting environment."""
+    """States and q-values of an actor's policy, by episode and step of a counting environment."""
 
     def __init__(self, actor):
         self.states, self.q = {}, {}
@@ -174,7 +174,7 @@ def test_an_actors_items_are_those_of_a_brute_force_over_its_episodes(stage, cou
 
 
 def expected_priority(watched, data, episode, first, length, config):
-    """Of the actor's q-values, by the paper's formulas in float64."""
+    """The priority that the actor's q-values give by the paper's formulas in float64."""
     eps, last = config.rescale_epsilon, min(first + 4, length)
     errors = []
     for t in range(first, last):

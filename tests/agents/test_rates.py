@@ -220,7 +220,7 @@ def test_a_function_is_no_setting_and_the_error_names_those_that_do_it(name, set
 
 
 class LinearSchedule:
-    """As that of Stable-Baselines3."""
+    """A schedule with the attributes of Stable-Baselines3's."""
 
     def __call__(self, progress_remaining):
         return 1e-3 * progress_remaining

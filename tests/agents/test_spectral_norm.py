@@ -25,7 +25,7 @@ GRIDS = EnvSpec("MinAtar/Breakout-v0", (10, 10, 4), "bool", 6, "Discrete(6)", No
 
 
 def largest(weight):
-    """Of NumPy, of the weights as a matrix of outputs and inputs."""
+    """The largest singular value, by NumPy, of the weights as a matrix of outputs and inputs."""
     return np.linalg.svd(weight.detach().numpy().reshape(len(weight), -1), compute_uv=False)[0]
 
 

@@ -30,7 +30,7 @@ SPACES = {
 
 
 class Faulty(gymnasium.Env):
-    """Its class's `reward` and `number` are in the step `at` of the environment whose first seed ends in 1."""
+    """The environment whose first seed ends in 1 returns its class's `reward` and `number` in step `at`."""
 
     action_space = spaces.Discrete(2)
     reward, number, at, length = 1.0, 0.0, 4, 7

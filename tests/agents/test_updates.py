@@ -250,7 +250,7 @@ def test_rmsprop_divides_by_the_deviation_of_gradients_that_decays_by_0_95():
     assert torch.equal(one.flat, other.flat)
 
 
-def test_adam_is_the_papers_with_the_epsilon_beside_the_corrected_root():
+def test_adam_is_the_papers_with_epsilon_added_to_the_corrected_root():
     """Kingma and Ba 2015, algorithm 1."""
     one, rate, epsilon = Vector(), 0.5, 0.1
     optimizer = adam(one, rate, epsilon)

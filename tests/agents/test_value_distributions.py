@@ -132,7 +132,7 @@ def test_quantile_losses_are_those_of_a_slow_loop(kappa):
 
 
 def test_the_quantiles_that_minimise_the_loss_are_those_of_the_draws():
-    """With a small kappa, which is the quantile loss itself."""
+    """The kappa is small, so that the loss is the quantile loss itself."""
     rng = np.random.default_rng(4)
     draws = torch.tensor(rng.exponential(size=(1, 2000)))
     fractions = midpoints(5, CPU).double().unsqueeze(0)

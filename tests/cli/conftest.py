@@ -1,4 +1,4 @@
-"""What tests of the command line share: `reverie` in this process and as one of its own, and a run that was trained."""
+"""Shared by tests of the command line: `reverie` in this process and as one of its own, and a trained run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Command:
             return None
 
     def send_signal(self, number):
-        """To a process that has not ended."""
+        """Sends a signal to a process that has not ended."""
         os.kill(self.pid, number)
 
     def close(self):

@@ -233,7 +233,7 @@ def test_a_checkpoint_whose_journal_was_removed_with_a_newer_one_is_refused_with
         client = server.client()
         client.insert_batch("q", rows)
         older = client.checkpoint()
-        # What these commits have is gone when the next checkpoint is taken.
+        # The next checkpoint removes the data of these commits.
         client.insert_batch("q", rows)
         client.sample_batch("q", 20)
         newest = client.checkpoint()

@@ -1,4 +1,4 @@
-"""How `info` and `top` connect."""
+"""Connections of `info` and `top`."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def twice(number):
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, send_signal):
-    """In its own process, interrupted as soon as its log shows that it trains."""
+    """The run has its own process, and is interrupted as soon as its log shows that it trains."""
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
     options += ["--set", "max_env_steps=1000000000"]

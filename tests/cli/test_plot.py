@@ -44,7 +44,7 @@ def test_everything_in_the_folder_of_runs_can_be_plotted_again_and_again(reverie
 
 
 @pytest.mark.long
-def test_what_has_no_log_that_can_be_read_is_left_out_of_a_plot_and_named(reverie, tmp_path):
+def test_folders_without_a_readable_log_are_left_out_of_a_plot_and_named(reverie, tmp_path):
     log_of(tmp_path / "runs/good", [1.0, 2.0])
     (tmp_path / "runs/empty").mkdir()
     for name, text in (

@@ -94,7 +94,7 @@ def test_the_policy_lag_is_shown_if_there_is_one():
     assert "7.5 updates behind the learner" in shown(dataclasses.replace(EVENT, policy_lag=7.5))
 
 
-def test_the_report_of_a_run_without_an_update_says_so(tmp_path):
+def test_the_report_of_a_run_without_an_update_notes_that(tmp_path):
     settings = {"evaluate_every": 100, "screening_episodes": 1, "confirmation_episodes": 1, "learning_starts": 90}
     words = "environment steps, with no update: the weights are those that it began with"
     for steps in (80, 150):

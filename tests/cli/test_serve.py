@@ -208,7 +208,7 @@ def test_sizes_that_have_no_effect_or_are_none_are_refused(invoke, flags, words)
 def test_every_flag_of_the_table_is_refused_with_a_file(invoke):
     flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
              "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip
-    # Also one that says what it is without.
+    # Also a warning that names what the server is without.
     reported = invoke("serve", "t.toml", *(word for flag in flags.items() for word in flag)).stderr
     assert [flag for flag in flags if flag not in reported] == []
 

@@ -45,7 +45,7 @@ def manager(tmp_path):
 
 
 @pytest.mark.long
-def test_a_service_manager_hears_of_the_start_the_watchdog_and_the_stop(manager, tmp_path):
+def test_a_service_manager_is_notified_of_the_start_the_watchdog_and_the_stop(manager, tmp_path):
     environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
     process = subprocess.Popen(
         [*COMMAND, "--table", "t"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
@@ -186,7 +186,7 @@ def test_the_address_is_a_line_of_a_log_in_json_and_nothing_is_on_stdout(manager
 
 
 @pytest.mark.long
-def test_a_server_that_is_refused_says_so_in_json(tmp_path):
+def test_a_server_that_is_refused_reports_the_reason_in_json(tmp_path):
     run = subprocess.run(
         [*COMMAND, "--log-format", "json", "--host", "0.0.0.0"],
         capture_output=True, text=True, timeout=PATIENT, check=False, cwd=tmp_path,

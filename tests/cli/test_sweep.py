@@ -168,7 +168,7 @@ def test_a_seed_has_one_line_with_its_steps_its_return_and_the_time_left(tmp_pat
         state(*course, torn='{"ev')
         == "40,000 of at most 100,000 steps, greedy return 21.2 of 475, at most 1 min 0 s left"
     )
-    # Of a long log only the end is read: the rate is the recent one.
+    # Only the end of a long log is read: the rate is the recent one.
     many = [progress(step, 60.0 + step) for step in range(2_000)]
     assert state(*course[:2], *many, progress(50_000, 3_000.0)).startswith("50,000 of at most 100,000 steps, at most ")
     assert state(*course, {"event": "finished"}) == "has ended"
@@ -207,7 +207,7 @@ def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
 
 @pytest.mark.long
 def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
-    """As in a terminal: Ctrl-C reaches the whole group: each run gets it once, since a second would prevent a save."""
+    """Ctrl-C reaches the whole group, as in a terminal. Each run gets it once, since a second would prevent a save."""
     command = [
         "train",
         "dqn",

@@ -129,7 +129,7 @@ def test_an_evaluation_is_logged_only_where_the_run_was(reverie):
     assert refused.stderr.startswith("reverie: here has no log in wandb or mlflow: name the folder of a run")
 
 
-def test_what_is_added_later_to_a_run_leaves_its_outcome(tmp_path):
+def test_scalars_that_are_added_later_leave_the_outcome_of_a_run(tmp_path):
     class Sink(Broken):
         calls = ()
 

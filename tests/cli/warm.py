@@ -1,7 +1,7 @@
 """Runs `reverie` in processes of its own that need not import PyTorch: it forks them from one that has.
 
 usage: python warm.py FD. At the socket FD come commands (JSON), each with four descriptors: stdin, stdout, stderr, and
-a pipe for the process's number and, at its end, its exit code. What is forked ends as any interpreter does.
+a pipe for the process's number and, at its end, its exit code. A forked process ends as any interpreter does.
 """
 
 import gc
@@ -55,7 +55,7 @@ def begin(command, streams):
         import termios
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    # Whoever runs the tests may have others; they may run after nohup themselves.
+    # The tests may run with other handlers, for example under nohup.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

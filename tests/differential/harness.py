@@ -13,7 +13,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-#: Seconds that one operation, or the start of a worker, may take. What could wait for a limiter is asked first.
+#: Seconds that one operation, or the start of a worker, may take. Operations that would wait for a limiter are skipped.
 PATIENCE = 120.0
 
 Outcome = dict[str, Any]
@@ -99,12 +99,12 @@ def alike(mine: Outcome, other: Outcome) -> bool:
 
 
 def bare(outcome: Outcome) -> Outcome:
-    """Without the text of an error, which is each package's own."""
+    """An outcome without the text of its error, which is each package's own."""
     return {key: value for key, value in outcome.items() if key != "text"}
 
 
 def differences(program: dict[str, Any], ours: list[Outcome], theirs: list[Outcome]) -> list[str]:
-    """What differs, from the first operation on; what follows one difference mostly follows from it."""
+    """The operations whose outcomes differ; later differences are mostly effects of the first."""
     operations = ["(start)", *program["operations"]]
     return [
         f"operation {at}, {json.dumps(operations[at])}:\n    ours   {json.dumps(mine)}\n    theirs {json.dumps(other)}"

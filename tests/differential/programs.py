@@ -28,7 +28,7 @@ def table(rng: random.Random, name: str) -> dict[str, Any]:
     elif draw < 0.4:
         limiter = ["RateLimiter", rng.choice([1.0, 1.5]), rng.randint(1, 3), rng.choice([-4.0, 0.0]), 6.0]
     if limiter[0] != "MinSize":
-        # What the limiter asks for must have room, or nothing ever happens.
+        # The table must have room for the items that the limiter waits for, or nothing ever happens.
         spec["max_size"] = rng.randint(3, 8)
     else:
         limiter[1] = min(limiter[1], spec["max_size"])
@@ -119,11 +119,11 @@ def of_sequences(rng: random.Random) -> Program:
 
 
 def index_of(rng: random.Random, steps: int) -> Any:
-    """Of a history of so many steps: mostly cells that were there, now and then one from before the first.
+    """An index into a history of so many steps: mostly existing cells, now and then one from before the first.
 
-    Not what dm-reverb takes and then fails on: an index behind the last gives the oldest cell, the history's length as
-    the end of a slice counts as 0, an end without a start forgets expired cells, a cell that is named twice cannot be
-    sampled ("Cannot slice (0, 2) out of tensor"), and a slice of no cells ends its process.
+    Left out are indexes that dm-reverb accepts and then fails on: an index behind the last gives the oldest cell, the
+    history's length as the end of a slice counts as 0, an end without a start forgets expired cells, a cell that is
+    named twice cannot be sampled ("Cannot slice (0, 2) out of tensor"), and a slice of no cells ends its process.
     """
     if not steps:
         return -1
@@ -146,7 +146,7 @@ def index_of(rng: random.Random, steps: int) -> Any:
 
 
 class Steps:
-    """What a trajectory writer was given so far: programs that go wrong by accident teach little."""
+    """Steps that a trajectory writer was given so far: programs that go wrong by accident teach little."""
 
     FIELDS = ("o", "r", "x")
 
@@ -184,7 +184,7 @@ def of_trajectories(rng: random.Random) -> Program:
     steps = Steps(rng, of_its_own)
     operations: list[list[Any]] = [["writer", "w", "trajectory_writer", {"num_keep_alive_refs": keep}]]
     if of_its_own:
-        # Not more than the others: dm-reverb makes the column's history before it knows that it is to be longer.
+        # Not more than the others: dm-reverb makes the column's history before it is given the longer length.
         own = rng.randint(1, keep)
         options = {"num_keep_alive_refs": own, "max_chunk_length": rng.choice([None, 1, own])}
         operations.append(["configure", "w", [rng.choice(Steps.FIELDS)], options])

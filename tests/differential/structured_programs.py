@@ -27,7 +27,7 @@ BAD = [[0], [1, None, None], [-2, -3, None], [-2, -2, None], [-1, 1, None], [-3,
 
 
 class Run(worker.Run):
-    """What is done to a structured writer."""
+    """The operations of a program with a structured writer."""
 
     def structured(self, name: str, configs: list[dict[str, Any]]) -> None:
         """Makes the writer; where a part of a config is refused this is."""
@@ -128,7 +128,7 @@ def _values(rng: random.Random, at: int, td: str) -> dict[str, Any]:
 
 
 def program(rng: random.Random) -> dict[str, Any]:
-    """Some configs, some episodes."""
+    """A random program of some configs and some episodes."""
     table = {
         "sampler": "Fifo",
         "remover": "Fifo",

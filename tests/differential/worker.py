@@ -90,7 +90,7 @@ class Run:
         raise Waits
 
     def sample(self, table: str, count: int, timesteps: bool) -> Any:
-        # Where a draw may take its item away, the limiter's word is for the next draw alone.
+        # If a draw may remove its item, the limiter's answer is valid for the next draw only.
         requests = [1] * count if table in self.consuming else [count]
         samples = []
         for request in requests:
@@ -120,7 +120,7 @@ class Run:
         return [drawn, self.tables[table].info.current_size]
 
     def mutate(self, table: str, updates: list[Any], deletes: list[Any]) -> None:
-        """By numbers of the items seen, in the order in which they were seen first."""
+        """Updates and deletes items, which are numbered in the order in which they were seen first."""
         seen = [key for (name, _), key in self.keys.items() if name == table]
         if not seen:
             return
@@ -271,7 +271,7 @@ def outcome(reverb: Any, run: Any, operation: list[Any]) -> dict[str, Any]:
 def main() -> None:
     which, transport = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     reverb = load(which)
-    # What libraries print must not get between the answers.
+    # Output of libraries must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

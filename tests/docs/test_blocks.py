@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("python/**/*.md")]
 )
-#: A block, and what it prints where the next block says so.
+#: A block, and what it prints if the next block has it.
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$(?:\n\n```text\n(.*?)^```[ \t]*$)?", re.MULTILINE | re.DOTALL)
 #: Seconds in an output, such as of a wait.
 SECONDS = re.compile(r"\b\d+\.\d s\b")

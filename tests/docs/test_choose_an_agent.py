@@ -68,7 +68,7 @@ def is_sharded(table: Any) -> bool:
 
 
 def derived(agent: Agent) -> list[str]:
-    """What the row of an agent is to have."""
+    """The expected cells of an agent's row."""
     fields = {field.name: field.default for field in dataclasses.fields(agent.config)}
     env_id = ENVIRONMENTS[agent.actions]
     (table,) = agent.make_tables(describe(env_id), agent.load_preset(env_id).config, seed=0)

@@ -1,4 +1,4 @@
-"""The names of other libraries in docs/guides/training.md are those that `reverie.train` knows."""
+"""The names of other libraries in docs/guides/training.md are those that `reverie.train` recognises."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def scrapes(block: str, folder: Path) -> None:
         subprocess.run(["promtool", "check", "config", folder / "prometheus.yml"], check=True, capture_output=True)
 
 
-#: What reads a block that begins so.
+#: Functions that read a block, by its language and its beginning.
 READERS: dict[tuple[str, str], Callable[[str, Path], None]] = {
     ("toml", "[[tables]]"): tables,
     ("toml", "[environment]"): environment,

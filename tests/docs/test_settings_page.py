@@ -31,7 +31,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_setting_has_a_text_that_says_what_it_means(settings: Any, kind: type[Any]) -> None:
+def test_every_setting_has_a_text_that_explains_it(settings: Any, kind: type[Any]) -> None:
     texts = settings.meanings(kind)
     assert [field.name for field in dataclasses.fields(kind) if len(texts[field.name].split()) < 3] == []
 

@@ -267,7 +267,7 @@ def test_torch_gets_tensors_and_signed_keys(fifo):
     assert [len(batch.info.key) for batch in loader] == [2, 2]
 
 
-def test_a_wait_without_end_is_none_for_a_limiter_that_never_opens(connect, uniform):
+def test_a_dataset_ends_at_its_timeout_if_the_limiter_never_opens(connect, uniform):
     client = connect(uniform("t", rate_limiter=rate_limiters.MinSize(10)))
     fill(client, 2)
     dataset = TrajectoryDataset(client, "t", DTYPES, SHAPES, 4, rate_limiter_timeout_ms=10)

@@ -20,7 +20,7 @@ CRATES = ROOT / "crates"
 WORDS = ("append", "chunk", "item", "table", "sample", "batch")
 FOLDERS = ("crates", "proto", "python", "tests", "examples", "fuzz", "benchmarks", "tools", "docs")
 
-# What pickles an object, by the module that has it; `Pipe` makes connections whose `send` pickles.
+# Full names of classes and functions that pickle an object; `Pipe` makes connections whose `send` pickles.
 PICKLING = ("multiprocessing.connection.Connection", "multiprocessing.reduction.ForkingPickler", "multiprocessing.Pipe")
 PICKLES = {
     "cli/run_processes.py",
@@ -143,7 +143,7 @@ def test_only_the_files_that_the_page_names_pickle() -> None:
     assert {path for path in PICKLES if f"`{path}`" not in section("What is not there")} == set()
 
 
-def test_the_core_reads_no_clock_and_no_randomness_but_where_the_page_says() -> None:
+def test_the_core_reads_clocks_and_randomness_only_where_the_page_lists() -> None:
     words = (
         r"\b(?:Instant|SystemTime|UNIX_EPOCH|RandomState|OsRng|SysRng|getrandom|thread_rng|from_entropy|from_os_rng)\b"
     )

@@ -90,7 +90,7 @@ def made(kind: type[BaseException]) -> BaseException:
 
 
 def test_every_exception_is_in_another_process_what_it_was():
-    """Its text, arguments, attributes and notes; of an insert with an unknown outcome all but the way to ask for it."""
+    """It keeps text, arguments, attributes and notes; only an insert's unknown outcome can no longer be asked for."""
     found = exceptions()
     assert len(found) > 40
     for kind in found:

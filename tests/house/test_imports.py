@@ -1,4 +1,4 @@
-"""Who may name what: the rules that import-linter and cargo cannot see."""
+"""Rules of which module may name which, as far as import-linter and cargo cannot check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CI runs again has every test that failed, those of a group in one worker too."""
+"""The tests that CI runs again are all that failed, also those of a group in one worker."""
 
 import os
 import subprocess

@@ -58,7 +58,7 @@ def run(tree: Path, *mutations: str, options: tuple[str, ...] = ()) -> subproces
     listed = tree.parent / "list.toml"
     listed.write_text("\n".join(mutations))
     command = [sys.executable, str(RUN), str(listed), "--tree", str(tree), *options]
-    # The small tree needs none of what is installed for ours.
+    # The small tree needs nothing that is installed for ours.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -78,7 +78,7 @@ def test_a_mutation_that_no_test_notices_is_reported_with_what_it_breaks(tree: P
 
 
 @pytest.mark.long
-def test_where_all_are_noticed_the_score_is_whole_and_the_tree_is_as_it_was(tree: Path) -> None:
+def test_if_all_mutations_are_noticed_the_score_is_100_and_the_tree_is_unchanged(tree: Path) -> None:
     done = run(tree, NOTICED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "==> 1 of 1 mutations noticed (1 noticed)" in done.stdout
@@ -140,7 +140,7 @@ def test_a_mutation_that_never_ends_is_ended_and_counts_as_noticed(tree: Path) -
 @pytest.mark.parametrize(
     "text", ["", "[[mutation]]\nfile = 'a.py'\n", "mutation = 3", NOTICED.replace("return 0", "return sum(numbers)")]
 )
-def test_a_list_that_says_nothing_is_refused_with_its_name(tree: Path, text: str) -> None:
+def test_an_invalid_list_of_mutations_is_refused_with_its_name(tree: Path, text: str) -> None:
     done = run(tree, text)
     assert done.returncode == 2
     assert "list.toml" in done.stderr

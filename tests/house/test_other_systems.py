@@ -1,4 +1,4 @@
-"""The package where Python lacks what Linux has: its modules are imported, and the parts of Linux alone say so."""
+"""The package where Python lacks what Linux has: its modules are imported, and parts that need Linux raise an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-# What Python lacks there, of what the package names.
+# Names that the package uses and that Python lacks there.
 MISSING = {
     "darwin": ("os.pidfd_open", "signal.pidfd_send_signal"),
     "win32": (
@@ -80,7 +80,7 @@ def found_on(system: str) -> dict[str, Any]:
     ("system", "signals"),
     [("darwin", {"SIGINT", "SIGTERM", "SIGHUP"}), ("win32", {"SIGINT", "SIGTERM"})],
 )
-def test_every_module_is_imported_and_what_needs_linux_says_so(system: str, signals: set[str]) -> None:
+def test_every_module_is_imported_and_parts_that_need_linux_raise_errors(system: str, signals: set[str]) -> None:
     found = found_on(system)
     assert found["imported"] > 200
     assert set(found["refused"]) == {"reverie.runners.process"}

@@ -123,7 +123,7 @@ def test_names_are_reached_by_attributes_alone():
     run(code)
 
 
-def test_arguments_have_the_names_and_defaults_that_ported_code_says():
+def test_arguments_have_the_names_and_defaults_of_ported_code():
     with pytest.raises(ValueError, match="at least one table"):
         reverie.Server(tables=None)
     with reverie.Server(tables=[reverie.Table.queue(name="q", max_size=1)], port=None, checkpointer=None) as server:
@@ -152,7 +152,7 @@ def test_a_name_that_is_missing_is_reported_as_everywhere_in_python():
     assert not hasattr(reverie, "checkpointers_lib")
 
 
-def test_where_the_name_is_somebody_elses_nothing_of_it_is_touched(tmp_path):
+def test_another_package_of_the_name_is_left_alone(tmp_path):
     (tmp_path / "reverb").mkdir()
     (tmp_path / "reverb" / "__init__.py").write_text("")
     (tmp_path / "reverb" / "errors.py").write_text("whose = 'theirs'")
@@ -162,7 +162,7 @@ def test_where_the_name_is_somebody_elses_nothing_of_it_is_touched(tmp_path):
 
 
 @pytest.mark.long
-def test_what_is_made_of_tensors_says_what_replaces_it_where_tensorflow_is_missing():
+def test_without_tensorflow_calls_with_tensors_name_their_replacement():
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
         "import reverie\n"

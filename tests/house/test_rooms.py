@@ -161,7 +161,7 @@ class Package:
         return path[:-1]
 
     def uses(self, module: Module) -> set[Module]:
-        """The modules that define what this one imports. What a package only exports again, it does not use."""
+        """The modules that define what this one imports. A package does not use names that it only exports again."""
         named = {node.id for node in ast.walk(self.trees[module]) if isinstance(node, ast.Name)}
         found = {self.home(path) for name, path in self.imported(module) if module not in self.inits or name in named}
         return {home for home in found if home is not None} - {module}
@@ -272,7 +272,7 @@ def test_a_planted_circle_of_imports_is_found(sources: dict[str, str]) -> None:
     assert circles(Package(sources).arrows()) == [{"p::a", "p::b"}]
 
 
-def test_what_a_package_only_exports_again_makes_no_circle() -> None:
+def test_names_that_a_package_only_exports_again_make_no_circle() -> None:
     sources = {"p/__init__.py": "from p.b import B", "p/b.py": "from p import c", "p/c.py": "from p import __doc__"}
     assert circles(Package(sources).arrows()) == []
 

@@ -34,7 +34,7 @@ def installed(tmp_path: Path) -> Path:
     return home
 
 
-def test_an_empty_home_gets_the_toolchain_that_lies_beside_cargo(installed: Path, tmp_path: Path) -> None:
+def test_an_empty_home_gets_the_toolchain_next_to_cargo(installed: Path, tmp_path: Path) -> None:
     assert rustup_home(tmp_path, installed / ".cargo" / "bin") == str(installed / ".rustup")
 
 
@@ -65,7 +65,7 @@ def pressure(file: Path, percent: int) -> Path:
     return draft.replace(file)
 
 
-def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile(tmp_path: Path) -> None:
+def test_a_command_reports_that_it_waits_for_a_quiet_machine_and_then_runs(tmp_path: Path) -> None:
     quiet = ROOT / "tools" / "quiet.sh"
     file = pressure(tmp_path / "cpu", 80)
     waiting = subprocess.Popen([quiet, "1000", file], stderr=subprocess.PIPE, text=True)
@@ -81,13 +81,13 @@ def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile
 
 @pytest.mark.xdist_group("one test")
 def test_workers_take_tests_by_their_groups(request: pytest.FixtureRequest) -> None:
-    """pytest-xdist writes the group into a test's id. Where it cannot, each worker starts a cluster of its own."""
+    """pytest-xdist writes the group into a test's id. If it cannot, each worker starts its own cluster."""
     grouped = request.config.getoption("loadgroup", default=False)
     assert request.node.nodeid.endswith("@one test") == grouped
 
 
 def programs(path: Path, *names: str) -> str:
-    """What the script prints on a machine whose commands are those of `path`, and bash's own tools."""
+    """The output of the script on a machine whose commands are those of `path`, and bash's own tools."""
     environment = {"PATH": f"{path}:/usr/bin:/bin", "POLICY_RC_D": str(path / "policy-rc.d")}
     command = ["bash", ROOT / "tools" / "debian_programs.sh", *names]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -128,7 +128,7 @@ def test_a_guard_that_is_there_already_stays(debian: Path) -> None:
     assert (debian / "policy-rc.d").exists()
 
 
-def test_a_kept_port_is_given_once_and_is_none_that_the_system_chooses(new_port):
+def test_a_kept_port_is_given_once_and_is_outside_the_range_of_the_system(new_port):
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = [new_port() for _ in range(20)]
     assert len(set(ports)) == 20

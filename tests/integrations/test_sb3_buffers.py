@@ -187,7 +187,7 @@ def test_vec_normalize_normalises_observations_and_each_reward():
     env.close()
 
 
-def test_a_gamma_of_its_own_is_the_discount_of_single_steps():
+def test_a_gamma_argument_is_the_discount_of_single_steps():
     assert set(filled(ReplayBuffer, gamma=0.5).sample(10).discounts.flatten().tolist()) == {0.5}
     assert filled(ReplayBuffer).sample(10).discounts is None
 

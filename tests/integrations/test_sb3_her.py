@@ -33,7 +33,7 @@ def rewards_of(achieved, desired, infos=()):
 
 
 class Env:
-    """What the buffer asks of an environment; it keeps the arguments of the last call."""
+    """The part of an environment that the buffer calls; it keeps the arguments of the last call."""
 
     def env_method(self, name, achieved, desired, infos, indices):
         assert (name, indices) == ("compute_reward", [0])

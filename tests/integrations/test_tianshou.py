@@ -243,7 +243,7 @@ def test_a_server_holds_the_steps_of_several_buffers():
             buffer.client.close()
 
 
-def test_what_needs_an_index_of_all_steps_is_refused():
+def test_methods_that_need_an_index_of_all_steps_are_refused():
     ours, _ = filled(ReplayBuffer)
     for call in (
         lambda: ours.sample_indices(3),

@@ -264,7 +264,7 @@ def test_a_server_is_shared_and_a_saved_buffer_refers_to_it(tmp_path):
             buffer.client.close()
 
 
-def test_what_was_extended_or_sampled_can_be_extended_again():
+def test_extended_or_sampled_data_can_be_extended_again():
     buffer = ReplayBuffer(100, batch_size=50)
     data = steps(3)
     first = buffer.extend(data)

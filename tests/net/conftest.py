@@ -1,4 +1,4 @@
-"""What the tests of the network share: server processes of their own, which may be stopped, killed and made again."""
+"""Shared by tests of the network: server processes of their own, which may be stopped, killed and made again."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ def network(request):
 
 
 class OwnHost(ServerProcess):
-    """A server process that knows which of its servers run. Each has a port that stays its own when it has ended."""
+    """A server process that tracks which of its servers run. Each has a port that stays its own when it has ended."""
 
     def __init__(self, new_port):
         self.running = set()
@@ -129,7 +129,7 @@ def uniform():
 class Proxy:
     """A TCP way to a server that a test can cut.
 
-    With `answers=False` what the server says is swallowed from then on: acknowledgements are lost.
+    With `answers=False` the server's responses are discarded from then on: acknowledgements are lost.
     """
 
     def __init__(self, address):
@@ -233,7 +233,7 @@ def read():
 
 @pytest.fixture
 def read_json(read):
-    """As `read`, of JSON: returns status and answer."""
+    """Like `read`, for JSON: returns status and answer."""
 
     def read_json(server, path, **headers):
         status, _, body = read(server, path, **headers)

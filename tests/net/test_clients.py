@@ -40,7 +40,7 @@ def test_auto_uses_shared_memory_on_the_same_host_and_reports_it(address, connec
     assert info.address == address
 
 
-def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_why(own_host, uniform, connect):
+def test_a_server_without_shared_memory_is_reached_over_grpc_and_the_reason_is_reported(own_host, uniform, connect):
     with own_host.serve([uniform()], local=False) as address:
         info = connect(address).info()
         assert info.transport == "grpc"

@@ -1,4 +1,4 @@
-"""How many clients a server accepts, and what happens to one more."""
+"""The number of clients that a server accepts, and the refusal of one more."""
 
 import json
 import resource

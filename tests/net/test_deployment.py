@@ -133,7 +133,7 @@ def test_the_unit_starts_a_server_that_reports_to_its_watchdog():
     given = parsed(arguments)
     assert settings["Service", "Type"] == ["notify"]
     assert settings["Service", "WatchdogSec"] == ["60s"]
-    # What it writes is in the one folder that it may write to.
+    # It writes into the one folder that it may write to.
     assert settings["Service", "StateDirectory"] == ["reverie"]
     assert given["journal"].is_relative_to("/var/lib/reverie")
     assert given["log_format"] == "json"

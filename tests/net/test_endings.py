@@ -292,7 +292,7 @@ def test_a_client_that_is_killed_leaves_the_server_to_the_others(network, own_ho
 
 WAITS = """
 import signal, sys, numpy as np, reverie
-# Whoever started the tests in the background of a shell left Ctrl-C ignored.
+# A shell that runs the tests in its background has left Ctrl-C ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 what, address, transport = sys.argv[1:]
 if transport == "in-process":

@@ -169,7 +169,7 @@ def test_a_port_alone_is_one_of_this_host(uniform, address, read):
         assert read(server, "/livez")[0] == 200
 
 
-def test_a_server_without_an_http_port_says_how_to_get_one(uniform):
+def test_the_error_of_a_server_without_an_http_port_explains_how_to_get_one(uniform):
     with Server([uniform()], listen=False) as server:
         with pytest.raises(ValueError, match="pass http="):
             _ = server.http_address

@@ -42,7 +42,7 @@ def kill(host):
 def test_a_queue_under_twenty_writers_and_a_consumer_loses_and_repeats_nothing_over_kills(
     lives, network, connect, fifo, until, sync
 ):
-    """What the callers saw is the check: the journal and the server are not asked."""
+    """The test compares the results of the callers' own calls: the journal and the server are not asked."""
     host, address = lives([fifo()], sync)
     stop, confirmed, received, failed = threading.Event(), [[] for _ in range(20)], [], []
 

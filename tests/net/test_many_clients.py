@@ -12,7 +12,7 @@ CLIENTS, BATCHES = 128, 12
 
 @pytest.fixture
 def address():
-    """Of a server with 4 MiB for what its connections hold in addition to the tables."""
+    """The address of a server with 4 MiB, in addition to the tables, for its connections."""
     fifo, least = reverie.selectors.Fifo(), reverie.rate_limiters.MinSize(1)
     tables = [
         reverie.Table("free", sampler=fifo, remover=fifo, max_size=1_000, rate_limiter=least),

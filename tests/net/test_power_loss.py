@@ -108,7 +108,7 @@ def test_every_confirmed_insert_is_there_once_after_losses_of_power_under_severa
         each_writes(20)
         one.lose_power(sizes)
         one.start()
-        # What was kept is sent before what comes later.
+        # Kept inserts are sent before later ones.
         each_writes(2)
     stop.set()
     for writer in writers:
@@ -117,7 +117,7 @@ def test_every_confirmed_insert_is_there_once_after_losses_of_power_under_severa
 
 
 @pytest.mark.long
-def test_what_is_kept_is_shown_and_released_once_it_is_on_the_disk(machine, network, connect, until):
+def test_kept_inserts_are_shown_and_released_once_they_are_on_the_disk(machine, network, connect, until):
     one = machine()
     client = connect(one.address, transport=network, max_kept_bytes=1 << 20)
     client.insert_batch("t", {"x": np.arange(100)})

@@ -12,7 +12,7 @@ from reverie import Server
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "watch-a-server.md"
 #: A wait that ends only where something is broken.
 PATIENT = 100
-#: What a training run publishes.
+#: Figures that a training run publishes.
 FIGURES = {
     "agent": "dqn",
     "env": "CartPole-v1",

@@ -131,7 +131,7 @@ def test_a_draw_that_waits_has_the_reason_of_its_table(network, exported, until)
     assert draw.attributes["error.type"] == "deadline"
 
 
-def test_an_insert_that_waits_for_bytes_says_so(exported, until):
+def test_the_span_of_an_insert_that_waits_for_bytes_names_the_wait(exported, until):
     rows = {"obs": np.random.default_rng(1).random((1, 120_000), np.float32)}
     with serving(Table.queue("t", 100), "grpc", max_bytes=1 << 20) as (server, client):
         client.insert_batch("t", rows)

@@ -17,7 +17,7 @@ def tables():
 
 @pytest.fixture
 def address():
-    """Of a server from which a client has at most 8 MiB of credit for inserts."""
+    """The address of a server from which a client has at most 8 MiB of credit for inserts."""
     with reverie.Server(tables(), max_bytes=64 << 20, max_memory=80 << 20) as server:
         yield f"127.0.0.1:{server.port}"
 

@@ -1,4 +1,4 @@
-"""What a server's span says that its request waited for, and a client's about a connection that was lost."""
+"""A server's span names what its request waited for, and a client's span reports a connection that was lost."""
 
 import concurrent.futures
 import contextlib
@@ -83,7 +83,7 @@ def test_a_draw_waits_behind_a_long_one_for_its_turn(exported, until):
 
 def test_a_request_in_the_first_moment_of_a_server_has_a_span(network, exported, monkeypatch):
     def later(server):
-        """What a client that waits for its server does, before the server's exporter begins."""
+        """The requests of a client that waited for its server come before the server's exporter begins."""
         with Client(server.address, transport=network, tracing=True, patience=PATIENT) as client:
             client.insert({"obs": np.float32(1)}, {"t": 1.0})
         return spans.RequestSpans(server)
@@ -95,9 +95,7 @@ def test_a_request_in_the_first_moment_of_a_server_has_a_span(network, exported,
 
 
 @pytest.mark.long
-def test_a_clients_span_says_that_the_server_was_restarted_and_the_next_server_has_the_span(
-    network, own_host, exported, until
-):
+def test_a_clients_span_reports_a_restart_and_the_next_server_has_the_span(network, own_host, exported, until):
     blocked = table(rate_limiters.MinSize(2))
     options = {"transport": network, "patience": PATIENT, "grace": PATIENT}
     with own_host.serve([blocked]) as address, Client(address, tracing=True, **options) as client:
@@ -121,7 +119,7 @@ def test_a_clients_span_says_that_the_server_was_restarted_and_the_next_server_h
     assert "reverie.reconnects" not in inserts[0].attributes
 
 
-def test_a_clients_span_says_that_the_connection_was_lost_and_the_server_keeps_its_span(proxy, exported, until):
+def test_a_clients_span_reports_a_lost_connection_and_the_server_keeps_its_span(proxy, exported, until):
     options = {"transport": "grpc", "patience": PATIENT, "grace": PATIENT}
     with Server([table(rate_limiters.MinSize(1))], tracing=True) as server:
         way, here = proxy(server.address), server.client()

@@ -178,7 +178,7 @@ def test_each_batch_is_a_span_that_links_to_the_one_that_requested_it(make, netw
     assert [one.parent.span_id for one in waits] == [learn] * 4  # the last one finds the end
     ids = [one.context.span_id for one in waits]
     assert [[link.context.span_id for link in one.links] for one in waits] == [[made], [ids[0]], [ids[1]], []]
-    # What a wait requests is drawn for a later one.
+    # The draw that a wait requests is received by a later wait.
     assert servers(exported, "sample") == [made, ids[0], ids[1]]
 
 

@@ -1,4 +1,4 @@
-"""Which clients are admitted, and what others can do."""
+"""Clients that are admitted, and requests that others can make."""
 
 import contextlib
 import logging

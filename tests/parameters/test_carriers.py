@@ -1,4 +1,4 @@
-"""What one carrier of parameters has and the others do not: its limits, its errors, and other processes."""
+"""Behaviour that single carriers of parameters have and others do not: limits, errors, and other processes."""
 
 import contextlib
 import multiprocessing

@@ -136,7 +136,7 @@ def test_a_number_must_be_greater_than_the_last(channel):
     assert publisher.publish(arrays(3), number=2**32 - 1).number == 2**32 - 1
 
 
-def test_versions_at_their_limits_are_told_apart(channel):
+def test_versions_at_their_limits_are_distinguished(channel):
     subscriber, last = channel.subscriber(), Version(2**20 - 1, 2**32 - 1)
     publisher = channel.publisher(last.generation)
     publisher.publish(arrays(1), number=last.number - 1)

@@ -22,7 +22,7 @@ def arrays(value):
     return {"w": np.full(3, value, np.float32)}
 
 
-def test_a_channel_without_a_connection_to_ray_says_so(monkeypatch):
+def test_a_channel_without_a_connection_to_ray_raises_an_error(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(RuntimeError, match=r"call ray\.init\(\)"):
         RayChannel()

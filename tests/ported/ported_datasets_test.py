@@ -80,7 +80,7 @@ def test_an_interleave_may_take_addresses_and_tables_from_a_dataset(address):
     assert [int(sample.data["r"][0]) for sample in one(tf.constant(address))] == [4, 5]
 
 
-def test_what_a_queue_was_not_asked_for_stays_there(address):
+def test_items_that_a_queue_was_not_asked_for_stay_there(address):
     assert len(list(read(address, "q", max_samples=4, num_workers_per_iterator=3))) == 4
     assert reverb.Client(address).server_info()["q"].current_size == 6
     assert len(list(read(address, "q", rate_limiter_timeout_ms=0))) == 6

@@ -1,4 +1,4 @@
-"""What gives TensorFlow's tensors, where TensorFlow is."""
+"""Calls that return TensorFlow's tensors if TensorFlow is installed."""
 
 import pickle
 import sys
@@ -13,7 +13,7 @@ SIGNATURE = {"o": reverb.TensorSpec((3, 2), np.float32), "r": reverb.TensorSpec(
 
 @pytest.fixture(autouse=True)
 def as_a_package_of_its_own(monkeypatch):
-    """Where no other name stands for this package datasets are ours; `ported_datasets_test.py` has the others."""
+    """Datasets are ours unless this package goes by another name, too; `ported_datasets_test.py` has the others."""
     monkeypatch.delitem(sys.modules, "reverb")
 
 

@@ -1,4 +1,4 @@
-"""What tests of runners share."""
+"""Fixtures that tests of runners share."""
 
 from functools import partial
 

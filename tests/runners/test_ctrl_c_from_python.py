@@ -1,4 +1,4 @@
-"""Ctrl-C during `train`: what is saved, what the interrupt says, and what is left alone."""
+"""Ctrl-C during `train`: what is saved, the text of the interrupt, and what stays as it was."""
 
 import signal
 import threading

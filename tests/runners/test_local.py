@@ -287,7 +287,7 @@ def whole_run(name, env_id, seed, **changes):
 
 @pytest.mark.long
 def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_its_presets_steps():
-    """With the shipped preset; the benchmark measures five seeds and times."""
+    """The preset is the shipped one; the benchmark measures five seeds and times."""
     result = whole_run("apex-dqn", "CartPole-v1", 0)
     assert result.confirmed
     assert len(result.evaluation.returns) == 20
@@ -308,7 +308,7 @@ def test_dqn_ppo_and_impala_reach_475_on_cartpole_twice_within_their_presets_ste
 
 @pytest.mark.slow
 def test_gorila_reaches_475_on_cartpole_twice_within_its_presets_steps():
-    """With two learners whose gradients are stale by one version; more steps than DQN takes, and so a longer test."""
+    """Two learners have gradients that are stale by one version: more steps than DQN takes, and so a longer test."""
     result = whole_run("gorila", "CartPole-v1", 0)
     assert result.confirmed
     assert result.learner["staleness"] == 1

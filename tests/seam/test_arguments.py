@@ -1,4 +1,4 @@
-"""Invalid arguments: refused at once, by the name that the caller knows, without partial effects."""
+"""Invalid arguments: refused at once, by the caller's name for them, without partial effects."""
 
 import ast
 import inspect
@@ -114,7 +114,7 @@ def test_draws_of_a_consuming_table_for_which_a_batch_has_no_memory_can_be_read_
         assert single.info.times_sampled.shape == (1,)
 
 
-def test_a_batch_that_has_no_memory_hides_no_draws_of_the_batches_beside_it():
+def test_a_batch_that_has_no_memory_hides_no_draws_of_other_batches():
     times = 1 << 21
     client = connect(table(sampler=selectors.Fifo(), max_times_sampled=times, compression="none"))
     for length in (1, 1 << 26, 2):

@@ -143,7 +143,7 @@ def test_an_observation_crosses_the_gate_three_times_at_most_to_its_table_and_to
     assert 1 <= to_batch <= MOST_ENTRIES
 
 
-def test_the_error_in_a_forked_child_says_to_use_spawn(client):
+def test_the_error_in_a_forked_child_advises_spawn(client):
     client.insert({"n": 1}, {"q": 1.0})
     reading, writing = os.pipe()
     child = os.fork()

@@ -157,7 +157,7 @@ def fail(batch_size):
     return client.sample_batch("t", batch_size)
 
 
-def test_an_error_of_a_worker_process_arrives_with_its_draws_and_says_how_many_did_not_come():
+def test_an_error_of_a_worker_process_arrives_with_its_draws_and_the_number_of_missing_ones():
     times = 1 << 21
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         error = pool.submit(fail, times).exception()

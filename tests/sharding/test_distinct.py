@@ -34,7 +34,7 @@ def chances(weights):
 
 
 def surprise(observed, expected):
-    """How many standard deviations the chi-square statistic of sets is above its mean."""
+    """The distance of the chi-square statistic of sets above its mean, in standard deviations."""
     total = sum(observed.values())
     statistic = sum((observed.get(one, 0) - total * p) ** 2 / (total * p) for one, p in expected.items())
     degrees = len(expected) - 1

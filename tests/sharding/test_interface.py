@@ -20,7 +20,7 @@ def test_a_client_of_several_servers_is_a_client():
 
 @pytest.fixture
 def three(everywhere, prioritized):
-    """Items 0 to 8 with their priorities, inserted in this order, over three shards in turns; and their keys."""
+    """Items 0 to 8 with their priorities, inserted in this order, each at the next of three shards; and their keys."""
     client = everywhere([prioritized() for _ in range(3)])
     priorities = [5.0, 1.0, 4.0, 4.0, 9.0, 0.5, 4.0, 3.0, 7.0]
     keys = [client.insert_batch("t", {"x": np.array([x])}, [p], shard=x % 3)[0] for x, p in enumerate(priorities)]
@@ -31,7 +31,7 @@ def items(info, keys):
     return [int(np.flatnonzero(keys == key)[0]) for key in info.key]
 
 
-def test_a_query_finds_items_of_all_shards_in_one_order_and_as_many_as_it_is_told(three):
+def test_a_query_finds_items_of_all_shards_in_one_order_up_to_its_limit(three):
     client, keys, priorities = three
     all_of_them = items(client.query("t"), keys)
     assert sorted(all_of_them) == list(range(9))
@@ -58,7 +58,7 @@ def test_items_are_deleted_by_conditions_at_every_shard(three):
     client, keys, _ = three
     assert tuple(client.delete("t", where=[("priority", "==", 4.0)])) == (3, 0)
     assert sorted(items(client.query("t"), keys)) == [0, 1, 4, 5, 7, 8]
-    # Of these only: two are gone already, one has too much.
+    # Only items with these keys: two are gone already, the priority of one is too high.
     assert tuple(client.delete("t", keys[:4], [("priority", "<", 2.0)])) == (1, 3)
     assert sorted(items(client.query("t"), keys)) == [0, 4, 5, 7, 8]
     with pytest.raises(ValueError, match="delete needs keys= or at least one condition"):
@@ -180,7 +180,7 @@ def test_a_draw_that_waits_goes_on_when_a_shard_has_news(everywhere, prioritized
         assert len(drawn[0]) == 4
         return time.monotonic() - inserted
 
-    # Whoever is not woken waits for the look of every ten seconds. One wait of several is shorter: no machine is always
+    # A reader that is not woken polls every ten seconds. At least one wait of several is shorter: no machine is always
     # busy just then.
     assert any(waited() < 5.0 for _ in range(5))
 

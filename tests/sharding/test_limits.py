@@ -68,7 +68,7 @@ def test_a_batch_larger_than_the_limits_keeps_its_place_until_it_is_full(sharded
     assert late.value.partial.data["x"].shape == (120,)
 
 
-def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywhere, limited):
+def test_inserts_that_a_shard_without_a_writer_does_not_use_go_to_the_others(everywhere, limited):
     client = everywhere(limited(3), rate_limiter=LIMITS)
     inserted = 0
     with client.trajectory_writer(1, shard=2) as writer:
@@ -83,7 +83,7 @@ def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywher
     assert client.info().tables["t"].num_inserts == 200
 
 
-def test_the_ratio_holds_and_nobody_stalls_with_unequal_masses_and_writers_in_turns(everywhere, limited):
+def test_the_ratio_holds_and_no_call_stalls_with_unequal_masses_and_alternating_writers(everywhere, limited):
     client = everywhere(limited(2), rate_limiter=LIMITS)
     inserts, failed = 600, []
 
@@ -127,7 +127,7 @@ def test_a_learner_that_comes_later_goes_on_with_the_counts_of_the_shards(everyw
     assert not second.can_sample("t", 31)
 
 
-def test_a_reset_begins_the_limits_anew(everywhere, limited):
+def test_a_reset_restarts_the_limits(everywhere, limited):
     client = everywhere(limited(2), rate_limiter=LIMITS)
     client.insert_batch("t", {"x": np.arange(20)}, shard=0)
     client.reset("t")
@@ -201,13 +201,13 @@ def test_only_the_first_of_several_clients_that_sample_lets_inserts_in(stack, li
 
 @pytest.mark.parametrize(("among", "discards"), [((0, 1), True), ((0, 2), False)])
 def test_draws_by_earlier_masses_are_for_a_client_that_samples_alone(everywhere, prioritized, among, discards):
-    """No client knows another's draws: what one discards the other would count."""
+    """A client does not have another's draws: each would count those that the other discards."""
     tables, limiter = shard_table(prioritized(), 2)
     client = everywhere(tables, rate_limiter=limiter, among=among)
     keys = [client.insert_batch("t", {"x": np.arange(4)}, shard=shard) for shard in range(2)]
     for heavy in (0, 1, 0):
         client.sample_batch("t", 64)
-        # By the clients of the servers: this one knows nothing of it.
+        # By the clients of the servers: this one is not notified.
         for shard in range(2):
             client.clients[shard].update_priorities("t", keys[shard], np.full(4, 100.0 if shard == heavy else 1.0))
     batch = client.sample_batch("t", 64)

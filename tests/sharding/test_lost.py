@@ -85,7 +85,7 @@ def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(
         assert info.tables["t"].current_size == 4
         assert address in str(client.why("t"))
         assert len(lost(caplog)) == 1
-        # What it could still have taken in comes to the other: (8 * 4 + ... ) / 4 - 8 inserts are open in all.
+        # The inserts that it could still have taken go to the other: (8 * 4 + ... ) / 4 - 8 are open in all.
         open_now = int(left // 4 - 8)
         assert client.can_insert("t", open_now)
         assert len(client.insert_batch("t", {"x": np.zeros(open_now, int)}, shard=0)) == open_now
@@ -103,7 +103,7 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
         port = int(address.rpartition(":")[2])
         client = joined([survivor.server_address, address], rate_limiter=limiter)
         old = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
-        # What was inserted counts once a draw has received it.
+        # Inserts count once a draw has received them.
         client.sample_batch("t", 10)
         kill(mortal)
         client.sample_batch("t", 10)
@@ -180,7 +180,7 @@ def test_inserts_that_time_out_at_a_dead_shard_go_to_the_others_from_then_on(
             except DeadlineExceededError:
                 return False
 
-        # Nothing else is asked of the shards. Of two turns one is that of the dead shard.
+        # Nothing else is asked of the shards. One of two turns is that of the dead shard.
         until(lambda: all(goes_to_the_survivor() for _ in range(4)))
         assert len(lost(caplog)) == 1
         with pytest.raises(DeadlineExceededError, match=address):
@@ -220,7 +220,7 @@ def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_th
 
 
 @pytest.mark.long
-def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):
+def test_with_no_shard_left_every_call_raises_an_error(mortal, joined, prioritized):
     with mortal.serve([prioritized()], shard=0) as address:
         client = joined([address])
         client.insert_batch("t", {"x": np.arange(4)})

@@ -24,7 +24,7 @@ def counts(client, draws, num_items):
 
 
 def surprise(observed, expected):
-    """How many standard deviations a chi-square statistic is above its mean (k - 1, variance 2 (k - 1))."""
+    """The distance of a chi-square statistic above its mean, in standard deviations (k - 1, variance 2 (k - 1))."""
     drawn = expected > 0
     assert not observed[~drawn].any()
     statistic = ((observed - expected)[drawn] ** 2 / expected[drawn]).sum()
@@ -178,7 +178,7 @@ def test_a_seed_fixes_which_shards_are_drawn_from(sharded, prioritized):
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_batches_come_ahead_and_end_where_they_are_told_to(everywhere, prioritized, prefetch):
+def test_batches_come_ahead_and_end_at_their_limits(everywhere, prioritized, prefetch):
     client = everywhere([prioritized() for _ in range(2)])
     fill(client, [np.ones(4), np.ones(4)])
     with client.batches("t", 16, prefetch=prefetch, max_samples=40, columns=["x"]) as batches:
@@ -212,7 +212,7 @@ def test_a_mixture_draws_its_shares_from_all_shards(stack, prioritized):
     assert batch.smallest_probability is None
 
 
-def test_an_empty_replay_waits_and_says_for_what(everywhere, prioritized):
+def test_an_empty_replay_waits_and_reports_its_reason(everywhere, prioritized):
     client = everywhere([prioritized() for _ in range(2)])
     with pytest.raises(DeadlineExceededError, match=r"over 2 of 2 shards: 0 items.*1 more insert is needed") as late:
         client.sample_batch("t", 4, timeout=0)

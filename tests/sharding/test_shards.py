@@ -75,7 +75,7 @@ def test_inserts_and_writers_take_the_shards_in_turns_or_the_one_that_is_named(s
         client.transition_writer("t", shard=3)
 
 
-def test_rows_that_nobody_waits_for_are_there_after_a_flush(everywhere, prioritized):
+def test_rows_of_inserts_without_a_wait_are_there_after_a_flush(everywhere, prioritized):
     client = everywhere([prioritized() for _ in range(2)])
     for _ in range(4):
         assert client.insert_batch("t", {"x": np.arange(5)}, wait=False) is None
@@ -156,7 +156,7 @@ def test_wrong_arguments_are_refused_by_name(sharded, prioritized, stack):
         client.sample_batch("t", 0)
 
 
-def test_a_client_that_nobody_answers_says_who(prioritized):
+def test_a_client_without_a_response_names_the_servers(prioritized):
     with pytest.raises(UnavailableError, match=r"no shard can be reached: shard 0 \(127\.0\.0\.1:1\)"):
         Client(["127.0.0.1:1"], patience=0.2, transport="grpc")
 
@@ -189,7 +189,7 @@ def test_one_server_is_a_client_of_itself_and_its_only_shard(stack, prioritized)
         client.insert({"x": 1}, {"t": 1.0}, shard=-1)
 
 
-def test_errors_that_nobody_heard_are_summed_over_all_shards(sharded, prioritized):
+def test_errors_that_no_call_reported_are_summed_over_all_shards(sharded, prioritized):
     client = sharded([prioritized(max_size=1), prioritized(max_size=1)])
     client.update_priorities("t", [1], [-1.0], wait=False)
     for shard in range(2):
@@ -200,7 +200,7 @@ def test_errors_that_nobody_heard_are_summed_over_all_shards(sharded, prioritize
     assert info.unawaited_errors == 3
 
 
-def test_a_copy_reaches_the_same_shards_and_limits_nobody(stack, prioritized):
+def test_a_copy_reaches_the_same_shards_and_has_no_rate_limiter(stack, prioritized):
     table, limiter = shard_table(prioritized(rate_limiter=rate_limiters.MinSize(2)), 1)
     server = stack.enter_context(Server(table, shard=0))
     client = stack.enter_context(Client([server.address], rate_limiter=limiter, timeout=200))

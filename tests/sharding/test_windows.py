@@ -23,7 +23,7 @@ def episodes(client, of_shards):
 
 
 def starts(client, draws, **options):
-    """How often each (item, step) began a window."""
+    """The number of windows that began at each (item, step)."""
     found = {}
     with client.windows("t", 100, STEPS, max_samples=draws, prefetch=0, **options) as batches:
         for batch in batches:

@@ -94,7 +94,7 @@ class Tree:
 
     def __init__(self, source: Path, scratch: Path) -> None:
         self.source = source
-        # Of its own: cargo names the crates of a copy as those of the tree, and would take theirs for fresh.
+        # Its own build folder: cargo names the crates of a copy as those of the tree, and would take theirs for fresh.
         self.path, self.build = scratch / "tree", scratch / "build"
         self._copy()
 

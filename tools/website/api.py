@@ -79,7 +79,7 @@ def _members(found: Any) -> Iterator[tuple[str, Any]]:
         member = members.get(name) or _overloads(found, name)[0]
         while member.is_alias:
             member = member.final_target
-        # What neither has a type nor a text is an attribute that the text of its class describes.
+        # A member with neither a type nor a text is an attribute that the text of its class describes.
         bare = member.docstring is None and (name in OPERATORS or (member.is_attribute and member.annotation is None))
         if not bare:
             yield name, member
@@ -117,7 +117,7 @@ def _markdown(text: str) -> str:
 
 
 def _text(found: Any) -> str:
-    """Its docstring; where there is none, the comment above it that starts with `#:`."""
+    """The docstring of an object, or else the comment above it that starts with `#:`."""
     if found.docstring is not None:
         return str(found.docstring.value)
     if not found.is_attribute or found.lineno is None:

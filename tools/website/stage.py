@@ -31,7 +31,7 @@ def pages() -> dict[str, str | Path]:
 
 
 def write(folder: Path) -> None:
-    """Brings a folder to these pages. What has not changed keeps its time, so that Sphinx does not read it again."""
+    """Brings a folder to these pages. Unchanged files keep their times, so that Sphinx skips them."""
     wanted = pages()
     for file in [file for file in folder.rglob("*") if file.is_file()]:
         if file.relative_to(folder).as_posix() not in wanted:

@@ -1,4 +1,4 @@
-# What the scripts of other systems share: the pinned tools, and roots of Debian. Sourced from the checkout's folder.
+# Shared by the scripts of other systems: the pinned tools, and roots of Debian. Sourced from the checkout's folder.
 
 work=target/wheels
 tools=.venvs/wheels

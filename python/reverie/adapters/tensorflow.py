@@ -41,7 +41,7 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
 
 
 def waiting(poll: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
-    """As `dataset`, for elements that have to be waited for: a deleted iterator ends within `POLL_SECONDS`.
+    """Like `dataset`, for elements that have to be waited for: a deleted iterator ends within `POLL_SECONDS`.
 
     Args:
         poll: a function of a number of seconds and of `texts`; it returns an iterator of the elements, and of None
@@ -62,7 +62,7 @@ def waiting(poll: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterab
 
 
 def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element_spec: Any) -> Any:
-    """As `dataset`, for the elements that `make` makes from a dataset in a graph, read as one batch."""
+    """Like `dataset`, for the elements that `make` makes from a dataset in a graph, read as one batch."""
     tf = tensorflow("a dataset in a graph", "its steps")
     spec = steps.element_spec
 

@@ -204,5 +204,5 @@ def _leaf(leaf: Any) -> Any:
     if array.dtype.kind in "SU":
         return leaf
     if array.dtype == np.uint64:
-        array = array.view(np.int64)  # keys have 63 bits, and PyTorch hardly knows the type
+        array = array.view(np.int64)  # keys have 63 bits, and PyTorch hardly supports the type
     return to_tensor(np.ascontiguousarray(array) if array.ndim else np.array(array))

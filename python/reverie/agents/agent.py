@@ -109,7 +109,7 @@ class Agent:
     uncompiled: Callable[[Any], str] | None = None
     """`uncompiled(config)`: why an agent that `compiles` does not with these settings; empty if it does."""
     parameters: SharedParameters | None = None
-    """For an agent whose learners push gradients to a parameter server."""
+    """The parameter server's functions, if the agent's learners push gradients to one."""
     may_change: frozenset[str] = frozenset()
     """Settings of its own that a resumed run may change, in addition to those of
     `reverie.runners.checkpoints.setting_changes`."""

@@ -37,7 +37,7 @@ PATIENCE = 600.0
 MOST_KEPT = 64
 """Libraries in the cache folder; the oldest ones are removed."""
 TOLERANCE = 0.02
-"""How far the first compiled update may be from the same update by single operations, as a share of its length."""
+"""Largest distance of the first compiled update from the one by single operations, as a share of its length."""
 
 
 class CompileError(Picklable, RuntimeError):

@@ -148,7 +148,7 @@ def q_values_of(
 def q_values_of_some(
     critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
 ) -> Tensor:
-    """As `q_values_of`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
+    """Like `q_values_of`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
 
     Chen et al. 2021, algorithm 1, line 7. The others are not computed.
     """

@@ -277,7 +277,7 @@ class Preset:
     log: LogSettings = field(default_factory=LogSettings)
     environment: EnvSettings = DEFAULTS
     note: str = ""
-    """For the user: the environment whose settings these are, if it is another one."""
+    """A note for the user: the environment whose settings these are, if it is another one."""
 
 
 @dataclass(frozen=True)

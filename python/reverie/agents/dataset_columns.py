@@ -55,7 +55,7 @@ def _walk(nest: Any, path: tuple[str, ...]) -> Any:
 
 
 def _column(source: Source, spec: EnvSpec, name: str, found: Any) -> TensorSpec:
-    """What was found in the place of a column, if it is one array."""
+    """The spec that was found in the place of a column; raises an error if it is missing or not a single array."""
     if found is None:
         names = ", ".join(f"{one} {tuple(its.shape)}" for one, its in source.columns.items())
         raise UnsupportedEnvironmentError(

@@ -53,13 +53,13 @@ class DatasetSettings(ReplaySettings):
             )
 
     def without_effect(self) -> dict[str, str]:
-        """Also new names of columns without a data set, and with one the settings of exploration."""
+        """Adds `dataset_rename` if there is no data set, and the settings of exploration if there is one."""
         own = {one.name for one in fields(self)}.intersection(EXPLORATION)
         idle = dict.fromkeys(own, "a dataset is read") if self.dataset else {"dataset_rename": "dataset is empty"}
         return {**super().without_effect(), **idle}
 
     def require_files(self, spec: EnvSpec, *, elsewhere: bool) -> None:
-        """Also the data set: raises as `opened` does, and for one that does not fit. Reads no rows of most files."""
+        """Also checks the data set: raises as `opened` does, and if it does not fit. Reads no rows of most files."""
         super().require_files(spec, elsewhere=elsewhere)
         if self.dataset and not (elsewhere and not os.path.exists(self.dataset)):
             _require_fitting(self.opened(), spec, self)

@@ -167,7 +167,7 @@ def falling_epsilon(step: int, config: EpsilonSettings) -> float:
 
 
 def idle_epsilon(config: EpsilonSettings) -> dict[str, str]:
-    """For `Settings.without_effect`: settings of actors that never explore, or always as much."""
+    """Settings without effect, as `Settings.without_effect` has them, if actors never explore, or always as much."""
     if config.epsilon_start == config.epsilon_end == 0:
         return dict.fromkeys(("epsilon_steps", "random_hold"), "epsilon_start and epsilon_end are 0")
     if config.epsilon_start == config.epsilon_end:

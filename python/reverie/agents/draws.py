@@ -85,7 +85,7 @@ class Draws:
     def state_dict(self) -> dict[str, Any]:
         """Counts, and the draws that were not learnt from, without their data. Stops drawing.
 
-        `made` is the number of draws that this state knows of, which the table has counted.
+        `made` is the number of draws in this state that the table has counted.
         """
         self.stop()
         fetched = [] if self._fetched is None else [self._fetched]

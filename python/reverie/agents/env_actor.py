@@ -25,7 +25,7 @@ from reverie.agents.error_places import place_of
 from reverie.agents.step_checks import InvalidStepError, StepChecks, require_shapes
 
 CRASHES_IN_A_ROW = 5
-"""At this number of crashes without an episode's end in between, an actor raises `EnvironmentCrashedError`."""
+"""Crashes, without an episode's end in between, after which an actor raises `EnvironmentCrashedError`."""
 
 Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
 

@@ -1,4 +1,4 @@
-"""How an environment is named, in a run's folder, in policies and for other processes: by a text, its id.
+"""Ids of environments: the texts that name them in a run's folder, in policies and for other processes.
 
 It is the id of a registered environment, with options of `gymnasium.make` if it has any, such as
 `FrozenLake-v1(is_slippery=False)`; or `module:name`, with literal arguments, of a class or a function.
@@ -21,7 +21,7 @@ from reverie.agents.named_parts import PartError, load_part, reference_of, resol
 RESERVED = frozenset({"id", "render_mode", "disable_env_checker", "num_envs", "vectorization_mode"})
 """Arguments of `gymnasium.make` that runs set."""
 PROGRAM = "__main__:"
-"""How the names of what is defined in the program itself begin."""
+"""The start of the names of objects that the program itself defines."""
 
 
 def without_options(env_id: str) -> str:

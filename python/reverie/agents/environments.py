@@ -170,7 +170,7 @@ def _require_actions(env_id: str, actions: spaces.Space[Any], *, in_vector: bool
 
 
 def _wrapped_in(reference: str, in_vector: bool) -> str:
-    """What to do for a wrapper of single environments."""
+    """The end of a message: how the user applies a wrapper of single environments."""
     if not in_vector:
         return f"name {reference} in wrappers"
     return f"let the factory of the vector wrap each environment in {reference.replace(':', '.')}"

@@ -11,7 +11,7 @@ from reverie.agents.named_parts import PartError, task_and_options
 PARAMETERS = frozenset({"seed", "render_mode", "max_episode_steps"})
 """The options of `envpool.make` that runs set."""
 _SEEDS = 2**31 - 2**20
-"""Its seeds are int32, and environment i has `seed + i`."""
+"""The limit of EnvPool's seeds, which are int32; environment i has `seed + i`."""
 
 
 class _Task:

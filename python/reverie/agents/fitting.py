@@ -62,7 +62,7 @@ def _form(other: str) -> str:
 
 
 def _require_vectors(spec: EnvSpec, agent: str, fitting: str) -> None:
-    """For agents whose networks are not made of `inputs.front`."""
+    """Raises unless observations are vectors: for agents whose networks are not made of `inputs.front`."""
     if spec.leaves or spec.frame_stack is not None:
         kinds = ", ".join(f"{leaf.name} ({leaf.kind} of shape {leaf.shape})" for leaf in spec.parts)
         raise UnsupportedEnvironmentError(

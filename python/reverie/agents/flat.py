@@ -61,7 +61,7 @@ class FlatNetwork(Generic[Net]):
             offset += parameter.numel()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles and copies, which would keep no views: the module, whose parameters have their own memory."""
+        """The module with its own memory for each parameter, since pickles and copies would keep no views."""
         module = copy.deepcopy(self.module)
         for parameter, frozen in zip(module.parameters(), self._frozen, strict=True):
             parameter.requires_grad_(not frozen)
@@ -96,7 +96,7 @@ class FlatNetwork(Generic[Net]):
         return vector.to(self.device)
 
     def joined_moments(self, named: Named) -> Tensor:
-        """As `joined`, of an optimiser's moments: those of frozen parameters are 0, as their gradients are."""
+        """Like `joined`, for an optimiser's moments: those of frozen parameters are 0, as their gradients are."""
         vector = self.joined(named)
         for part in self.frozen_parts(vector):
             part.zero_()

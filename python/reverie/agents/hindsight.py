@@ -135,7 +135,7 @@ class EpisodeStep(NamedTuple):
     obs: NDArray[Any]
     action: Any
     reward: float
-    """As the environment gave it."""
+    """The reward that the environment returned."""
     next_obs: NDArray[Any]
     terminated: bool
     weights_version: int

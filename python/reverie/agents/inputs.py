@@ -139,7 +139,7 @@ class RunningMoments(InitialisesItself):
 class ObservationReader(nn.Module):
     """Reads observations `[B, ...]`, rows of `observations.pack` or stacks of them; returns features `[B, F]`.
 
-    The features are the numbers of all leaves (normalised, if the environment's settings say so), their categories as
+    The features are the numbers of all leaves (normalised if the environment's settings ask), their categories as
     one-hot vectors, and the features of each image.
     """
 
@@ -225,8 +225,8 @@ def _channels_first(leaf: Leaf, part: Tensor) -> Tensor:
 
 
 REWARD_BOUND = 10.0
-"""Of normalised rewards, in deviations, as in Stable-Baselines3. While all returns were equal their deviation is next
-to 0, and the first reward of a task that has few would be the only thing that values learn from."""
+"""The bound of normalised rewards, in deviations, as in Stable-Baselines3. While all returns were equal their
+deviation is next to 0, and the first reward of a task that has few would be the only thing that values learn from."""
 
 
 class Statistics:
@@ -236,7 +236,7 @@ class Statistics:
         readers = [one for module in modules for one in module.modules() if isinstance(one, ObservationReader)]
         self._readers = [one for one in readers if one.moments is not None or one.returns is not None]
         self._returns = self._readers[0].returns if self._readers else None
-        """Of the first network: batches are merged there, and copied to the others."""
+        """Statistics of returns in the first network: batches are merged there, and copied to the others."""
         self._begun = self._returns is None
         """Whether there is a deviation of returns, as far as it was looked at."""
         self._merged = False

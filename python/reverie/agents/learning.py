@@ -40,7 +40,7 @@ Update = Callable[[dict[str, Tensor]], dict[str, float | Tensor]]
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
 """Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
 MaybePrioritizedUpdate = Callable[[dict[str, Tensor], Tensor | None], tuple[Tensor, dict[str, float | Tensor]]]
-"""As `PrioritizedUpdate`; the weights are None if items were not drawn by priority."""
+"""Like `PrioritizedUpdate`; the weights are None if items were not drawn by priority."""
 WEIGHTS = "importance weights"
 """The name of these weights among the columns of an update."""
 
@@ -64,14 +64,14 @@ class NetworkLearner(ABC):
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
         self._noise: Draw | None = None
-        """While an update is traced: what `_random` returns."""
+        """The result of `_random` while an update is traced."""
         self._compiler: UpdateCompiler | UpdateRecorder | None = None
         self._steps_of_update = 1
         """Gradient steps of an update that may be compiled, by which a plan counts."""
         self._settles_later = False
         """Whether an update's outcome is settled while the device makes the next one."""
         self._open: Outcome | None = None
-        """That of the last update, if it is still to be settled."""
+        """The outcome of the last update, if it is still to be settled."""
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
@@ -187,7 +187,7 @@ class NetworkLearner(ABC):
         return self._statistics.reward_deviation()
 
     def _kind(self, version: int) -> int:
-        """Which of its kinds the update after `version` others is: all of one kind run the same operations."""
+        """The kind of the update after `version` others: all of one kind run the same operations."""
         return 0
 
     def _kinds(self) -> dict[int, int]:

@@ -48,7 +48,7 @@ class Leaf:
     starts: tuple[int, ...] = ()
     """The smallest value of each category."""
     largest: int = 255
-    """Of an image of bytes: the upper bound of its space, by which networks divide its values."""
+    """The upper bound of the space of an image of bytes, by which networks divide its values."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or any(size < 1 for size in (*self.shape, *self.sizes, self.largest)):
@@ -205,7 +205,7 @@ def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
 
 
 def unpack(leaves: Sequence[Leaf], rows: Array) -> dict[str, Any] | Array:
-    """What `pack` was given, of rows `[..., *row]`: the array of a single leaf, else a nest of dicts of them."""
+    """The observations of packed rows `[..., *row]`: the array of a single leaf, else a nest of dicts of arrays."""
     flat = rows.reshape(*rows.shape[: rows.ndim - len(row_form(leaves)[0])], -1)
     if len(leaves) == 1 and not leaves[0].path:
         return _restored(leaves[0], flat)
@@ -278,7 +278,7 @@ def part_of(observation: Any, leaf: Leaf) -> Any:
 class Rows(np.ndarray[Any, np.dtype[Any]]):
     """Rows whose categories count from 0, where an array of the environment's own observations may look alike.
 
-    What NumPy stacks or selects of them are rows, too.
+    Arrays that NumPy stacks or selects from rows are rows, too.
     """
 
     __array_priority__ = 1.0

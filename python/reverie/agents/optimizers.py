@@ -29,9 +29,9 @@ class FlatOptimizer(ABC):
     MOMENTS: tuple[str, ...]
     """The names of its vectors `[P]` in `state`."""
     _traced: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
-    """While an update is traced: the moments, and the factors as tensors."""
+    """The moments, and the factors as tensors, while an update is traced."""
     _recorded_rate: Tensor | None = None
-    """While an update is recorded: the learning rate as a tensor, which replays read."""
+    """The learning rate as a tensor, which replays read, while an update is recorded."""
     traced_steps = 0
     """The steps of the last update that was traced."""
 
@@ -282,7 +282,7 @@ def descend(network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor) -> No
 def descend_clipped(
     network: FlatNetwork[Any], optimizer: Optimizer, loss: Tensor, max_grad_norm: float, where: Tensor | None = None
 ) -> Tensor:
-    """As `descend`, but with the gradient scaled down to `max_grad_norm` if it is longer; returns its norm before.
+    """Like `descend`, but with the gradient scaled down to `max_grad_norm` if it is longer; returns its norm before.
 
     With `where`, a bool without axes, the step is made only if it is True.
     """

@@ -44,7 +44,7 @@ class TrainedPolicy:
 
     agent: Agent
     reference: str
-    """How `reverie.agents.find` finds the agent: its name, or `module:agent`."""
+    """The agent's name for `reverie.agents.find`, or `module:agent`."""
     spec: EnvSpec
     """The observations and actions of the environment that it was trained in."""
     config: Any
@@ -69,7 +69,7 @@ class TrainedPolicy:
         """The action for one observation, or actions for a batch of them.
 
         `observation` is `spec.obs_shape` or `[N, *spec.obs_shape]`, of a dtype that converts to `spec.obs_dtype` within
-        its kind (integers also to floats). Where the environment, with its wrappers, returns a dict or a tuple, it is
+        its kind (integers also to floats). If the environment, with its wrappers, returns a dict or a tuple, it is
         that nest, of one observation or with a first axis `[N]` in each array. The action is as that environment, with
         its wrappers, takes it: int64 `[]` (`[A]` for vectors of choices), float32 `[A]`, or with a first axis `[N]` for
         a batch; of the dtype of its action space if that is another. With `greedy=False` it is drawn from `rng` as an
@@ -179,7 +179,7 @@ class TrainedPolicy:
     def _computed(
         self, kind: str, method: str, missing: str, observation: Any, state: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        """What a method of the agent's policy computes of observations `[N, ...]`, and of states if it has any."""
+        """Results of a method of the agent's policy for observations `[N, ...]`, and for states if it has any."""
         compute = getattr(self.policy, method, None)
         if compute is None:
             raise TypeError(f"the policy of {self.agent.name} has {missing}")

@@ -38,7 +38,7 @@ class PolicyRecord:
 
     agent: Agent
     reference: str
-    """How `reverie.agents.find` finds the agent: its name, or `module:agent`."""
+    """The agent's name for `reverie.agents.find`, or `module:agent`."""
     spec: EnvSpec
     """The observations and actions of the environment that it was trained in."""
     config: Any

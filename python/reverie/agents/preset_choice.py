@@ -1,4 +1,4 @@
-"""Which preset an environment takes: its own file, the agent's defaults for its kind, or the nearest one.
+"""The choice of an environment's preset: its own file, the agent's defaults for its kind, or the nearest one.
 
 An agent's folder has one file per environment, and may have `defaults/`, with settings for all other environments of a
 kind: `KINDS` names the files. Other folders in it are presets with a name, such as "droq".
@@ -84,7 +84,7 @@ def kind_of(spec: EnvSpec) -> str:
 
 
 def _words(path: Path) -> str:
-    """What the file is, for the preset's note."""
+    """A description of the file, for the preset's note."""
     if path.parent.name == DEFAULTS:
         actions = "" if path.stem == "images" else " actions"
         return f"its agent's defaults for {path.stem}{actions}"

@@ -119,7 +119,7 @@ def parsed(settings: Sequence[str], path: Path, config_class: type[Any]) -> dict
 
 
 def of_environment(settings: Mapping[str, Any], config_class: type[Any]) -> dict[str, Any]:
-    """Those of the settings, by name, that `override` would change in `[environment]`."""
+    """The settings, by name, that `override` would change in `[environment]`."""
     return {name: value for name, value in settings.items() if _table_of(name, config_class) == "environment"}
 
 

@@ -21,7 +21,7 @@ from reverie.agents.optimizers import FlatOptimizer
 from reverie.agents.tracing import GraphState, Result, Single, UpdateNoise
 
 TOLERANCE = 0.02
-"""How far the first replayed update may be from the same update by single operations, as a share of its length."""
+"""Largest distance of the first replayed update from the one by single operations, as a share of its length."""
 
 Record = Callable[[Callable[[], Result], torch.device], tuple[Result, Callable[[], None]]]
 """Records what a function does on a device, without doing it; returns what a replay fills, and the replay."""

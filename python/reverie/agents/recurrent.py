@@ -151,7 +151,7 @@ class LstmActorCriticPolicy(ActorCriticPolicy):
         return self.step(observations, self.initial_state(len(observations)))[0]
 
     def forward(self, observations: Tensor) -> Tensor:
-        """As of the base, at the beginning of episodes."""
+        """The same output as the base class's, for observations at the beginning of episodes."""
         state = torch.zeros((len(observations), self._size), device=observations.device)
         return self.forward_with(observations, state)[0]
 

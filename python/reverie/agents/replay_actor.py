@@ -23,9 +23,9 @@ class Choice(NamedTuple):
     """An actor's choice of actions for observations `[N, ...]`."""
 
     actions: NDArray[Any]
-    """In the form for the learner, `[N]` or `[N, A]`."""
+    """Actions in the form for the learner, `[N]` or `[N, A]`."""
     env_actions: NDArray[Any]
-    """In the form for the environment."""
+    """Actions in the form for the environment."""
     q_taken: NDArray[np.float32] | None = None
     """q(s, a), if the actor computes it for first priorities; then `bootstrap_value` is set, too."""
     bootstrap_value: NDArray[np.float32] | None = None

@@ -61,7 +61,7 @@ class Hint(NamedTuple):
     """The names of other libraries."""
     setting: str
     words: str
-    """How it differs."""
+    """The difference, in words."""
     having: str = ""
     """The hint is for agents that have this setting; empty: for those that have `setting`."""
 

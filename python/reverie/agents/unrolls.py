@@ -150,7 +150,7 @@ class UnrollActor(EnvActor):
         with self._watch("act"):
             self._take_weights()
             self._acts += 1
-            # An actor knows only its own steps: the others are assumed to have taken as many.
+            # An actor counts only its own steps: the others are assumed to have taken as many.
             theta = self._config.theta_at(self.env_steps * self._config.num_actors)
             normal = None if theta == 1.0 else self._noise.draw(self._rng, self._begins, theta)
             drawn, after = self._policy.drawn_from(obs, self._state, self._rng, normal)

@@ -38,7 +38,7 @@ class VectorSource:
     factory: VectorFactory
     settings: EnvSettings
     parameters: frozenset[str]
-    """Those of `seed`, `render_mode` and `max_episode_steps` that the factory takes."""
+    """The ones among `seed`, `render_mode` and `max_episode_steps` that the factory takes."""
 
     @property
     def seeds_at_creation(self) -> bool:

@@ -48,7 +48,7 @@ def of_target(target: float | None) -> str:
 
 
 def outcome(confirmed: bool, target: float | None) -> str:
-    """How a run ended, in a word or two."""
+    """The end of a run, in a word or two."""
     return "trained" if target is None else "confirmed" if confirmed else "not reached"
 
 

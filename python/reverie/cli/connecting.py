@@ -51,7 +51,7 @@ Look = Callable[[], tuple[dict[str, Any], float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """What a connection is made with, as the command line names it; nothing is read before `read`."""
+    """The credentials that options of the command line name; no file is read before `read`."""
 
     token: Path | None = None
     ca: Path | None = None

@@ -123,7 +123,7 @@ def _folders(named: list[Path]) -> list[Path]:
 
 
 def _first_reached(run: RunLog) -> str:
-    """When a run reached its target first."""
+    """The text for when a run reached its target first."""
     target = run.target_return
     if target is None:
         return "no target"

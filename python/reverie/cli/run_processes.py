@@ -35,7 +35,7 @@ class RunProcesses:
         self._lock = threading.Lock()
         self._stopped = False
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        """Those that have not ended, by the name of the run, which is unique among those that run at the same time."""
+        """Processes that have not ended, by the name of the run, which is unique among runs at the same time."""
 
     def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
         """Run one request; returns exit code and result. Its output goes to stderr, each line with the run's name."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEST = "best.toml"
 NEW_SEEDS = 5
-"""How many seeds the printed command trains on."""
+"""The number of seeds that the printed command trains on."""
 
 
 def rows(plan: SearchPlan, study: Any) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ class SearchEndedError(RuntimeError):
 
 @dataclass
 class _Evaluations:
-    """The evaluations of one trial that its pruner knows."""
+    """The evaluations of one trial that its pruner has received."""
 
     trial: Any
     plan: SearchPlan

@@ -54,7 +54,7 @@ def _value(following: Sequence[str]) -> str:
 
 
 def _as_setting(agent: str, flag: str, value: str, options: Collection[str]) -> str:
-    """How a setting that was given as a flag is given; empty for anything else."""
+    """The hint for a setting that was given as a flag of its own; empty for anything else."""
     from reverie import agents
     from reverie.agents.env_settings import EnvSettings
     from reverie.agents.run_settings import RunSettings

@@ -24,7 +24,7 @@ class Runner(enum.Enum):
 
 
 RESUME_MUST = "--resume-must"
-"""How the parser gets `--resume=must`: a flag takes no value, and a value of its own would take the next argument."""
+"""The parser's form of `--resume=must`: a flag takes no value, and an option with one would take the next argument."""
 
 
 class AgentCommand(TyperCommand):

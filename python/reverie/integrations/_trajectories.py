@@ -111,7 +111,7 @@ class Trajectory:
             rest: `action`, `reward`, `done` (1 where nothing is bootstrapped from the next observation), and any
                 further columns.
             ended: the episode ends with this step.
-            follows: the caller knows that `observation` is the previous next observation, which is not compared.
+            follows: `observation` is the previous next observation; this is the caller's claim and not checked.
             followed: the next step will be added with `follows`, so that this next observation is not copied.
         """
         newest, self._newest = self._newest, None

@@ -25,7 +25,7 @@ class Version(NamedTuple):
     """Identifies published parameters. Versions are ordered: first by generation, then by number."""
 
     generation: int
-    """How often the publisher was restarted, from 0 to 2**20 - 1."""
+    """The number of times that the publisher was restarted, from 0 to 2**20 - 1."""
     number: int
     """Counts up within a generation, from 0 to 2**32 - 1; for example the learner's number of updates."""
 
@@ -43,7 +43,7 @@ class Parameters:
 
     version: Version
     arrays: Arrays
-    """By name, in any order."""
+    """Arrays by name, in any order."""
 
     def state_dict(self) -> dict[str, Any]:
         """PyTorch tensors over the memory of the arrays, for `module.load_state_dict`. ImportError without PyTorch."""

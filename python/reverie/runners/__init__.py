@@ -1,7 +1,7 @@
 """Runners: `train` runs an agent in this process, in many, or on a Ray cluster.
 
 A run is planned (`planning`), its roles (`roles`) reach each other over links (`links`), a supervisor restarts them
-(`supervision`), and it is reported (`reports`) and saved (`checkpoints`). A runner receives an agent and knows no
+(`supervision`), and it is reported (`reports`) and saved (`checkpoints`). A runner receives an agent and imports no
 algorithm by name.
 """
 

@@ -31,7 +31,7 @@ class CheckedRun:
     check_memory: bool
     best: BestKeeper
     page: Page | None = None
-    """Its page; None for a run without one."""
+    """The page of the run; None for a run without one."""
 
 
 class StopRequested(Exception):

@@ -70,7 +70,7 @@ class _Process:
     pipe: SupervisorSocket
     pidfd: int
     """A pidfd of the process, readable once it has ended. The pipe alone is not enough: it may outlive the process in a
-    child that an environment has forked. `process` alone is not either: it knows nothing once the fork server ends."""
+    child that an environment has forked. `process` alone is not either: it has no answer once the fork server ends."""
     has_reported: bool = False
 
 

@@ -89,7 +89,7 @@ def test_returns_and_steps_of_episodes_are_counted(mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["ppo", "impala"])
 def test_unrolls_of_every_mode_are_the_same(name, mode):
-    """With one environment; a reset has a row of its own, with the true last observation."""
+    """There is one environment; a reset has a row of its own, with the true last observation."""
     small = {"unroll_length": 11} | ({"batch_size": 1} if name == "impala" else {})
     actor, client, config, _ = stepped(name, of_mode(mode), 0, num_envs=1, **small)
     while client.info().tables["unrolls"].num_inserts == 0:

@@ -1,4 +1,4 @@
-"""Rows that learn from a data set: it is recorded once, and their table says of what it is."""
+"""Rows that learn from a data set: it is recorded once, and their table names its policy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_data_set_that_cannot_be_recorded_ends_the_row_with_the_reason(
     assert not (tmp_path / "data-sets" / f"{NAME}.json").exists()
 
 
-def test_the_table_says_of_what_the_data_are_and_how_many_updates_were_made(learn: Any) -> None:
+def test_the_table_names_the_policy_of_the_data_and_the_number_of_updates(learn: Any) -> None:
     rows = learn.rows.ROWS
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
     row = rows["offline-cartpole-narrow-dqn"]

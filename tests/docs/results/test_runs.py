@@ -1,4 +1,4 @@
-"""Which runs a row has, how one is started, and what its file has."""
+"""The runs of a row, the command that starts one, and the contents of its file."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_seed_with_a_file_is_left_out_and_reported_unless_it_is_to_be_trained_
     assert json.loads((results / name / "seed-100.json").read_text())["seed"] == 100
 
 
-def test_a_row_of_another_library_is_run_by_its_worker_and_says_which_library(
+def test_a_row_of_another_library_is_run_by_its_worker_and_names_the_library(
     learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from benchmarks.learn import runs

@@ -1,4 +1,4 @@
-"""What is read off the files of a row: scores, verdicts, and which seeds count."""
+"""Results that are read from the files of a row: scores, verdicts, and which seeds count."""
 
 from __future__ import annotations
 

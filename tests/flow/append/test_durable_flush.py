@@ -1,4 +1,4 @@
-"""`flush(durable=True)`: what a caller knows is in its table is on the disk, over each way to a server."""
+"""`flush(durable=True)`: afterwards the caller's items are on the disk, with each transport."""
 
 import contextlib
 
@@ -110,7 +110,7 @@ def test_new_priorities_are_on_the_disk_after_a_durable_flush(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["in-process", "shared-memory", "grpc"])
-def test_without_a_journal_the_error_says_how_to_get_one(way):
+def test_without_a_journal_the_error_explains_how_to_get_one(way):
     listens = way != "in-process"
     with Server([table()], listen=listens) as server:
         client = Client(server.address, transport=way) if listens else server.client()

@@ -154,7 +154,7 @@ def test_a_transition_whose_append_raised_is_not_written_again(server):
     assert not hasattr(refused.value, "step_written")
 
 
-def test_a_trajectory_writer_says_of_each_error_whether_the_step_was_written(server):
+def test_each_error_of_a_trajectory_writer_reports_whether_the_step_was_written(server):
     client, fill = server
     writer = client.trajectory_writer(1)
     errors, own = [], []

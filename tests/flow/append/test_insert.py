@@ -119,7 +119,7 @@ def test_rows_of_unequal_number_name_the_column(connect):
     assert raised.value.path == "b/c"
 
 
-def test_an_item_must_fit_the_signature_and_the_error_says_which_column(connect, uniform):
+def test_an_item_must_fit_the_signature_and_the_error_names_the_column(connect, uniform):
     spec = {"obs": reverie.TensorSpec((4,), np.float32), "action": reverie.TensorSpec((), np.int32)}
     client = connect(uniform("t", signature=spec))
     client.insert({"obs": np.zeros(4, np.float32), "action": 1}, {"t": 1.0})

@@ -34,7 +34,7 @@ def drain(client, writer, table="t"):
 
 
 def items(client, configs, steps):
-    """What a writer makes of steps: dicts; `...` leaves the step open; "end" and "keep" end the episode."""
+    """Items that a writer makes from steps: dicts; `...` leaves the step open; "end" and "keep" end the episode."""
     writer = client.structured_writer(configs)
     for step in steps:
         if step in ("end", "keep"):
@@ -119,7 +119,7 @@ def test_items_have_the_structure_of_the_pattern(client):
         (DATA["c"] == 1, [2, 12]),
     ],
 )
-def test_a_condition_says_which_steps_make_items(client, condition, want):
+def test_a_condition_decides_which_steps_make_items(client, condition, want):
     episode = [{"b": 0, "c": False}, {"b": 1, "c": False}, {"c": True}, {"b": -1, "c": False}]
     steps = [{"a": 10 * e + i, **step} for e in range(2) for i, step in enumerate(episode)]
     steps = [*steps[:4], "end", *steps[4:], "end"]
@@ -172,7 +172,7 @@ def test_a_condition_sees_the_values_of_the_steps_earlier_parts(client):
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
-    """As adders do: the observation opens a step, the action that follows closes it, zeros close the last."""
+    """Like adders: the observation opens a step, the action that follows closes it, zeros close the last."""
 
     def transition(n):
         return {"obs": REF["a"][-n - 1 :: n], "action": REF["b"][-n - 1 : -n], "reward": REF["c"][-n - 1 : -1]}
@@ -206,7 +206,7 @@ def test_the_end_of_an_episode_applies_a_config_unless_the_last_step_did(client)
     assert items(client, [config(REF["a"][-1])], [*COUNT[:2], "end"]) == [0, 1]
     assert items(client, [late], [*COUNT, "keep", "keep"]) == [[3, 4]]
     assert items(client, [late], ["end", "end"]) == []
-    # Of an open step it takes the part that there is.
+    # From an open step it takes the part that was given.
     assert items(client, [late], [{"a": 0}, {"a": 1, "c": ...}, "end"]) == [[0, 1]]
     # And a condition on data means the last step's.
     flagged = config(REF["a"][-1], Condition.is_end_episode(), DATA["b"] == 1)
@@ -271,7 +271,7 @@ def test_a_step_has_the_fields_that_the_configs_were_made_for(client):
     with pytest.raises(reverie.SignatureError, match=r"'b'.*None") as raised:
         writer.append({"a": 1, "c": 2})
     assert raised.value.path == "b"
-    writer.append({"a": 1, "b": 2.0})  # Nobody refers to c.
+    writer.append({"a": 1, "b": 2.0})  # No pattern refers to c.
     assert [data for data, _ in drain(client, writer)] == [[1, 2.0]]
     writer.append({"a": 1}, partial_step=True)
     with pytest.raises(ValueError, match="'a' was given twice"):

@@ -153,7 +153,7 @@ def episodes(client, table="t"):
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_an_item_counts_for_every_episode_that_it_has_cells_of(client):
-    # What dm-reverb counts of the same calls.
+    # dm-reverb has the same counts after the same calls.
     with client.trajectory_writer(4) as writer:
         writer.append({"x": 1.0, "y": 1.0})
         history = writer.history

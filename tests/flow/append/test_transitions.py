@@ -28,7 +28,7 @@ class Episodes:
         self.steps = [self._run(env, num_steps) for env in range(num_envs)]
 
     def _run(self, env, num_steps):
-        """For each call of append: (observation, reward, terminated, truncated); None rewards mark resets."""
+        """A row for each call of append: (observation, reward, terminated, truncated); None rewards mark resets."""
         calls, number, ended = [], 0, False
         for _ in range(num_steps):
             observation = env * 1000 + number

@@ -185,7 +185,7 @@ def test_a_timeout_in_one_environment_is_raised_after_the_step_is_written_in_all
     assert raised.value.step_written
 
 
-def test_of_several_errors_the_first_is_raised_with_the_others_as_notes_unless_one_is_ctrl_c():
+def test_the_first_of_several_errors_is_raised_with_the_others_as_notes_unless_one_is_ctrl_c():
     errors = [reverie.UnavailableError("gone"), None, reverie.ClosedError("the table"), KeyboardInterrupt()]
     writer, calls = of_many(errors[:3])
     with pytest.raises(reverie.UnavailableError) as raised:

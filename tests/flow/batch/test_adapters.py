@@ -69,7 +69,7 @@ def test_a_tensordict_has_the_names_and_the_size_of_the_batch(connect):
 @pytest.mark.parametrize("connect", ["in-process"], indirect=True)
 @pytest.mark.parametrize("library", ["torch", "jax", "tensordict"])
 @pytest.mark.parametrize("borders", ["drop", "pad"])
-def test_what_belongs_to_windows_comes_as_the_same_arrays_as_their_columns(connect, library, borders):
+def test_masks_and_starts_of_windows_are_arrays_of_the_same_library_as_their_columns(connect, library, borders):
     framework = pytest.importorskip({"jax": "jax"}.get(library, "torch"))
     pytest.importorskip(library)
     kind = framework.Array if library == "jax" else framework.Tensor

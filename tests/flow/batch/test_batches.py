@@ -41,7 +41,7 @@ def test_undelivered_draws_are_in_leftover(connect):
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 @pytest.mark.parametrize("mixed", [False, True])
-def test_what_an_iterator_had_drawn_that_nobody_closed_is_in_its_table_again_in_order(connect, until, mixed):
+def test_draws_of_an_iterator_that_was_not_closed_return_to_their_table_in_order(connect, until, mixed):
     client = connect(*(Table(name, selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1) for name in "ab"))
     client.insert_batch("a", {"n": np.arange(11)})
     client.insert_batch("b", {"n": np.arange(100, 111)})

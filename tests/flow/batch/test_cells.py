@@ -185,7 +185,7 @@ def test_sequences_of_several_lengths_have_lengths_for_each_step(connect):
 
 
 @pytest.mark.parametrize("connect", ["in-process"], indirect=True)
-def test_what_is_no_such_cell_is_refused_by_the_columns_name(connect):
+def test_an_invalid_cell_is_refused_by_the_columns_name(connect):
     client = connect(table(STEP))
     reward = np.float32(0)
     for tokens in (cell(4).reshape(2, 2), cell(4).astype(np.int64)):

@@ -76,7 +76,7 @@ def test_columns_of_other_libraries_stay_of_their_kind(read, library, ragged):
 
 @pytest.mark.parametrize("connect", ["in-process"], indirect=True)
 @pytest.mark.parametrize("library", [None, "torch"])
-def test_what_cannot_be_padded_is_refused_by_name(read, library):
+def test_columns_that_cannot_be_padded_are_refused_by_name(read, library):
     if library:
         pytest.importorskip(library)
     options = {"as_": library} if library else {}

@@ -48,7 +48,7 @@ def test_a_column_is_copied_once_into_pinned_memory_and_sent_from_there_without_
     [(_, source, copy), (_, sent, device, non_blocking)] = cuda
     assert source != copy == sent
     assert (device, non_blocking) == ("cuda", True)
-    # What goes back into the replay, and text, stays where it is.
+    # Keys, which go back into the replay, and text are not copied.
     assert isinstance(batch.info.key, np.ndarray)
     assert isinstance(batch.data["s"], np.ndarray)
     letters = [ord(letter) - ord("a") for letter in batch.data["s"]]

@@ -141,7 +141,7 @@ def test_an_error_of_drawing_comes_after_the_batches_before_it_and_each_call_dra
         ({"sent_ahead": -1}, "sent_ahead"),
     ],
 )
-def test_what_cannot_be_sent_ahead_is_refused(fifo, options, words):
+def test_batches_that_cannot_be_sent_ahead_are_refused(fifo, options, words):
     if options.get("as_") == "torch":
         pytest.importorskip("torch")
     with pytest.raises(ValueError, match=words):

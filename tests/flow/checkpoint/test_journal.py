@@ -151,7 +151,7 @@ def test_a_start_with_other_tables_names_what_was_added_removed_and_changed(tmp_
     refusing = Table("per", selectors.Uniform(), selectors.Fifo(), 100, rate_limiters.MinSize(1), signature=narrow)
     with pytest.raises(reverie.SignatureError, match="column 'x': got int64"):
         Server([refusing], listen=False, journal=Journal(tmp_path))
-    # What was refused changed nothing.
+    # The refused start changed nothing.
     with Server(others(), listen=False, journal=Journal(tmp_path)) as server:
         assert server.client().info().tables["per"].current_size == 20
 
@@ -164,7 +164,7 @@ def test_a_damaged_journal_is_refused_by_file_and_offset(tmp_path):
     content = bytearray(segment.read_bytes())
     content[200] ^= 1
     segment.write_bytes(content)
-    # The last commit says that what was before it was on the disk.
+    # The last commit records that everything before it was on the disk.
     with pytest.raises(reverie.DamagedError) as refused:
         begin(tmp_path)
     assert segment.name in str(refused.value)

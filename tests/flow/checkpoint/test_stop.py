@@ -64,7 +64,7 @@ def test_a_server_that_could_not_be_made_frees_its_folders_while_its_error_lives
     assert raised.value.__traceback__ is not None
 
 
-def test_of_two_threads_that_stop_a_server_one_takes_the_last_checkpoint(tmp_path):
+def test_one_of_two_threads_that_stop_a_server_takes_the_last_checkpoint(tmp_path):
     server = Server(tables(), checkpointer=checkpointers.DefaultCheckpointer(tmp_path / "saved"), listen=False)
     fill(server)
     inside, go_on, paths = threading.Event(), threading.Event(), []

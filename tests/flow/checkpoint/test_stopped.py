@@ -23,7 +23,7 @@ REFUSED = {
     "configure": lambda client: client.configure("t", max_size=50),
     "checkpoint": lambda client: client.checkpoint(),
 }
-#: What a stopped server still reports, and what makes objects whose calls are refused.
+#: Methods with which a stopped server still reports, and those that make objects whose calls are refused.
 REPORTS = {"can_insert", "can_sample", "close", "info", "server_info", "why"}
 MAKES = {"episode_writer", "sequence_writer", "structured_writer", "trajectory_writer", "transition_writer", "writer"}
 

@@ -176,7 +176,7 @@ def test_steps_may_be_stored_in_chunks_of_any_length(connect, chunk_length):
 
 
 def test_steps_have_the_compression_that_all_tables_ask_for_and_are_measured_where_tables_differ(connect):
-    """For a writer without a named table, whose steps may go into any table."""
+    """The writer names no table, so that its steps may go into any of them."""
     alike = connect(table("one", compression="none"), table("two", compression="none"))
     assert common_compression(alike._tables(None)) == "none"
     for others in (("none", "zstd"), ("zstd", "none"), ("lz4", "zstd")):

@@ -49,7 +49,7 @@ def test_ctrl_c_in_a_sample_of_a_queue_hands_out_what_was_drawn(connect, interru
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
-def test_ctrl_c_before_the_first_draw_says_that_there_is_none(connect, interrupt):
+def test_ctrl_c_before_the_first_draw_reports_no_draws(connect, interrupt):
     client = connect(Table.queue("q", 10))
     interrupt(waits_with(client, 0))
     with pytest.raises(KeyboardInterrupt) as raised:

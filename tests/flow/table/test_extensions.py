@@ -15,7 +15,7 @@ def pair(timeout=5.0, target=None, **options):
     return Table.queue("fresh", 100, [extensions.insert_on_sample(target, timeout)], **options), target
 
 
-def test_what_is_sampled_first_goes_into_the_other_table_under_its_key(connect):
+def test_an_item_goes_into_the_other_table_under_its_key_when_it_is_first_sampled(connect):
     client = connect(*pair())
     client.insert_batch("fresh", {"x": np.arange(5.0)}, priorities=np.arange(1.0, 6.0))
     first = client.sample_batch("fresh", 3, timeout=200)

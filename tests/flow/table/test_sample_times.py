@@ -1,4 +1,4 @@
-"""How often items were drawn, and how old they were: the figures that `info` reports on every path."""
+"""Draws and ages of items: the figures that `info` reports on every path."""
 
 import time
 

@@ -362,7 +362,7 @@ def test_selectors_report_their_kind():
         selectors.Fifo().HasField("age")
 
 
-def test_the_memory_of_a_server_that_nobody_refers_to_is_free_without_the_cycle_collector():
+def test_the_memory_of_an_unreferenced_server_is_freed_without_the_cycle_collector():
     gc.disable()
     try:
         table = Table.queue("q", 5)

@@ -1,4 +1,4 @@
-"""What tests of data sets share: tables, episodes, and exact comparison."""
+"""Shared by tests of data sets: tables, episodes, and exact comparison."""
 
 import numpy as np
 import pytest

@@ -208,7 +208,7 @@ def test_damaged_folders_are_named(client, tmp_path):
         open_dataset(root)
 
 
-def test_what_is_exported_comes_back_exactly(client, same, tmp_path):
+def test_exported_data_comes_back_exactly(client, same, tmp_path):
     rng = np.random.default_rng(0)
     with client.episode_writer("from", priority=1.0) as writer:
         for episode, length in enumerate((5, 2)):

@@ -72,7 +72,7 @@ def test_transitions_of_minari_tell_what_terminated_from_what_was_cut_off(client
 
 
 @pytest.mark.parametrize("data_format", ["hdf5", "arrow"])
-def test_what_is_exported_to_minari_is_read_by_it_and_comes_back_exactly(client, played, same, tmp_path, data_format):
+def test_data_exported_to_minari_is_read_by_it_and_comes_back_exactly(client, played, same, tmp_path, data_format):
     if data_format == "arrow":
         pytest.importorskip("pyarrow")
     played(client)

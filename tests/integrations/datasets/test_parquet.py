@@ -138,7 +138,7 @@ def test_rows_are_streamed_in_blocks_and_row_groups(client, tmp_path, monkeypatc
     assert sum(blocks) == 500
 
 
-def test_what_was_read_of_a_file_does_not_stay_in_memory(client, tmp_path, monkeypatch):
+def test_rows_that_were_read_from_a_file_do_not_stay_in_memory(client, tmp_path, monkeypatch):
     monkeypatch.setattr(format_, "ROW_GROUP_BYTES", 1 << 20)
     client.insert_batch("from", {"x": np.random.default_rng(0).integers(0, 255, (400, 1 << 16), np.uint8)})
     export_table(client, "from", tmp_path / "large.parquet")

@@ -1,4 +1,4 @@
-"""What tests of checkpoints share."""
+"""Fixtures that tests of checkpoints share."""
 
 import numpy as np
 import pytest

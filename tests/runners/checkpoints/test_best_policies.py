@@ -83,7 +83,7 @@ def test_the_file_has_the_weights_that_were_evaluated_once_the_event_comes(tmp_p
     assert again.best == result.best
 
 
-def test_of_equal_evaluations_the_later_one_is_kept_and_lower_ones_and_nan_are_not(keeper, tmp_path):
+def test_the_later_of_equal_evaluations_is_kept_and_lower_ones_and_nan_are_not(keeper, tmp_path):
     run = keeper()
     for steps, mean, kept in ((1, float("nan"), 0), (2, 5.0, 2), (3, 4.0, 2), (4, 5.0, 4), (5, float("nan"), 4)):
         (event,) = evaluated(run, steps, mean)

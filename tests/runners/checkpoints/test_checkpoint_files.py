@@ -266,7 +266,7 @@ def test_one_folder_that_cannot_be_removed_keeps_no_other_one(tmp_path, monkeypa
     assert sorted(tmp_path.iterdir()) == paths[2:]
 
 
-def test_of_a_folder_that_was_moved_elsewhere_and_linked_the_link_is_removed(tmp_path):
+def test_the_link_to_a_folder_that_was_moved_elsewhere_is_removed(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "table").write_text("items")

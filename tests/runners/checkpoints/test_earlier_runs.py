@@ -264,7 +264,7 @@ def test_a_crash_while_a_run_is_replaced_leaves_none_to_continue(tmp_path, monke
     assert not list(tmp_path.rglob(".removed-*"))
 
 
-def test_what_a_crash_left_of_a_checkpoint_is_replaced_with_it(tmp_path):
+def test_files_that_a_crash_left_of_a_checkpoint_are_replaced_with_it(tmp_path):
     run(tmp_path)
     newest = checkpoints.find(tmp_path)
     shutil.copytree(newest, newest.with_name(f".aside-{newest.name}"))

@@ -214,7 +214,7 @@ def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(half_trai
     assert result.env_steps > int(newest.name)
     (tmp_path / "away").rename(newest)
     assert (newest / name).read_bytes() == damaged
-    # Where its tables are damaged it is not whole.
+    # A checkpoint whose tables are damaged is not intact.
     tables = half_trained / "checkpoints" / checkpoints.load(older)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="no earlier checkpoint is intact: start again in another folder"):
@@ -306,7 +306,7 @@ def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_its_end_
 
 
 def resumed(monkeypatch, tmp_path, **changes):
-    """What `load_run` makes of a checkpoint of DQN with these entries of its state, and settings left out."""
+    """The result of `load_run` for a checkpoint of DQN with these entries of its state, and settings left out."""
     left_out = changes.pop("left_out", ())
     topology = plan(agents.find("dqn"), "CartPole-v1", run=SHORT, config=changes.pop("config", None))
     known = {name: value for name, value in topology.identity.items() if name not in left_out}

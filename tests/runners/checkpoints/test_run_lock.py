@@ -85,7 +85,7 @@ def test_the_lock_of_a_killed_run_is_free_at_once_though_a_child_that_it_forked_
     process.join()
     os.kill(child, 0)  # it lives
     assert (tmp_path / LOCK).exists()
-    assert checkpoints.is_replaceable(tmp_path), "the file of a killed run's lock is none of a user's"
+    assert checkpoints.is_replaceable(tmp_path), "the lock file of a killed run is not a user's file"
     with locked(tmp_path):
         pass
     here.send("end")

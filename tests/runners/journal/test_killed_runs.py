@@ -1,4 +1,4 @@
-"""What a kill leaves of runs with a journal, and how a resumed run continues."""
+"""Files and processes that a killed run with a journal leaves, and how a resumed run continues."""
 
 import contextlib
 import dataclasses
@@ -91,7 +91,7 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
         return list((tmp_path / "spill").rglob("*.chunks"))
 
     def states():
-        """Of the run's processes, "T" for one that is stopped, without those that have ended."""
+        """The states of the run's processes, "T" for one that is stopped, without those that have ended."""
         found = set()
         for file in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where a run's journal is, what a server continues of it, and the counts that are kept next to it."""
+"""The folder of a run's journal, how a server continues it, and the counts that are kept next to it."""
 
 import dataclasses
 

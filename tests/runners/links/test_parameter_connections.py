@@ -196,7 +196,7 @@ def test_a_late_answer_times_out_and_is_never_taken_for_the_next_answer(doors, m
 
 
 def test_sending_a_gradient_to_a_shard_that_does_not_read_times_out(tmp_path, monkeypatch):
-    """As with a stopped process: the socket accepts what fits into it, and no more."""
+    """The shard is like a stopped process: its socket accepts the bytes that fit into it, and no more."""
     import socket
 
     monkeypatch.setattr(lines_module, "ANSWER_SECONDS", 0.25)

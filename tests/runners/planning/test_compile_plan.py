@@ -1,4 +1,4 @@
-"""From which update on a run compiles, and what is refused before it begins."""
+"""The updates that a run compiles, and settings that are refused before it begins."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def test_images_of_grids_are_compiled_and_larger_ones_are_not():
     assert compile_plan(r2d2, r2d2.load_preset("CartPole-v1").config, grids, RUN, "local") is None
 
 
-def test_what_must_be_compiled_and_cannot_is_refused_before_the_run(monkeypatch):
+def test_a_run_that_must_compile_and_cannot_is_refused_before_it_begins(monkeypatch):
     spec, on = describe("CartPole-v1"), dataclasses.replace(RUN, compile="on")
     with pytest.raises(ValueError, match="compile is 'on', and the updates of gorila are not made to be compiled"):
         compile_plan(agents.find("gorila"), None, spec, on, "local")

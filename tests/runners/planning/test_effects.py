@@ -292,7 +292,7 @@ def test_settings_of_exploration_have_no_effect_while_a_data_set_is_read(name, e
 
 
 class Odd(gymnasium.Env):
-    """Its observations are text, which agents refuse, until a wrapper makes numbers of them."""
+    """An environment whose observations are text, which agents refuse, until a wrapper makes numbers of them."""
 
     observation_space = gymnasium.spaces.Text(3)
     action_space = gymnasium.spaces.Discrete(2)

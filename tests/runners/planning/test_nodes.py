@@ -1,4 +1,4 @@
-"""Which node of a cluster has room for which role: planned without a cluster, and checked with one."""
+"""Nodes of a cluster with room for each role: planned without a cluster, and checked with one."""
 
 import dataclasses
 import importlib
@@ -106,7 +106,7 @@ def test_nodes_are_described_by_memory_cpus_and_gpus():
             parse_nodes(text)
 
 
-def test_nodes_of_a_cluster_are_those_alive_with_what_ray_says_is_free_on_each():
+def test_nodes_of_a_cluster_are_those_alive_with_the_free_resources_that_ray_reports():
     known = [
         {"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1"},
         {"NodeID": "b", "Alive": False, "NodeManagerAddress": "10.0.0.2"},

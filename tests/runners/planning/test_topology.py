@@ -123,7 +123,7 @@ class Scalar(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
 
-def test_an_unknown_environment_without_similar_names_says_how_to_list_them():
+def test_the_error_for_an_unknown_environment_without_similar_names_explains_how_to_list_all():
     with pytest.raises(UnknownEnvironmentError, match=r"pprint_registry"):
         plan(apex_dqn, "zzzzzzzz")
 

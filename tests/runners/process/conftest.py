@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(autouse=True)
 def roles_may_take_their_time_to_end(monkeypatch):
-    """And send their last figures, which a role that is killed does not."""
+    """Roles may also send their last figures, which a role that is killed does not."""
     monkeypatch.setattr("reverie.runners.supervision.supervisor.END_SECONDS", 100.0)
 
 

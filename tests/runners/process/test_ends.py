@@ -51,8 +51,8 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
     assert state["env_steps"] == caught.value.env_steps > 300
 
 
-def test_a_run_that_cannot_save_at_its_end_says_so_and_names_the_checkpoint_before(tmp_path, monkeypatch):
-    """So it does in one process, whose tests are those of checkpoints and of Ctrl-C."""
+def test_a_run_that_cannot_save_at_its_end_reports_it_and_names_the_checkpoint_before(tmp_path, monkeypatch):
+    """Tests of checkpoints and of Ctrl-C cover the same for a run in one process."""
 
     def on_event(event):
         seen.append(event)
@@ -109,7 +109,7 @@ def test_signals_to_the_process_group_or_terminal_end_no_role_and_lose_no_update
 
 
 def test_a_run_reports_and_can_be_stopped_while_the_fork_server_starts(monkeypatch):
-    """Its imports take seconds, and on a busy machine minutes."""
+    """The fork server's imports take seconds, and on a busy machine minutes."""
     go, seen = threading.Event(), []
     begin = process.Processes._start_fork_server
     monkeypatch.setattr(process.Processes, "_start_fork_server", lambda stage: (go.wait(), begin(stage)))

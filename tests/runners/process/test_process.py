@@ -52,7 +52,7 @@ def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the
     replay = result.replay
     middle = config.samples_per_insert * (replay["inserts"] - config.learning_starts)
     assert abs(replay["samples"] - middle) <= config.error_buffer + config.batch_size
-    # What was drawn ahead and not learnt from is named in the last checkpoint, and every other draw was learnt from.
+    # Draws ahead that were not learnt from are named in the last checkpoint; every other draw was learnt from.
     assert result.topology.prefetch == 2
     ahead = checkpoints.load(checkpoints.find(tmp_path))["learner"]["draws"]["ahead"]
     drawn_ahead = sum(len(draws["info"]["key"]) for draws in ahead)
@@ -89,7 +89,7 @@ def test_agents_of_a_queue_use_every_unroll_once(name):
     result, _ = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
     batch = result.topology.needs.batch_size
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
-    # What is left is what the queue holds.
+    # The others are at most those that the queue holds.
     assert (
         0
         <= result.replay["inserts"] - result.replay["samples"]
@@ -99,7 +99,7 @@ def test_agents_of_a_queue_use_every_unroll_once(name):
 
 @pytest.mark.parametrize("num_actors", [1, 3])
 def test_actors_of_ppo_make_every_unroll_with_the_newest_weights(num_actors):
-    """Although they run while the learner learns, and could make the next ones meanwhile."""
+    """Actors run while the learner learns, and could make the next unrolls meanwhile, but do not."""
     config = dataclasses.replace(agents.find("ppo").load_preset("CartPole-v1").config, num_actors=num_actors)
     result, events = train("ppo", config=config, run=dataclasses.replace(SHORT, max_env_steps=4_000 * num_actors))
     ages = [event.learner["age_in_updates"] for event in of_kind(events, Progress) if event.updates]

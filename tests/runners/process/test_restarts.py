@@ -84,7 +84,7 @@ def test_a_run_survives_killed_actor_learner_evaluator_and_shard(tmp_path, num_s
 
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(tmp_path, monkeypatch, num_shards):
-    """Its port is taken by a shard of another run, which would accept these writes."""
+    """The port is taken by a shard of another run, which would accept these writes."""
     strangers, began, figures = [], [], []
     serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
 
@@ -142,7 +142,7 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
     (moved,) = of_kind(events, ShardMoved)
     assert (moved.role, moved.before, moved.now) == ("shard 0", began[0].address, began[1].address)
     assert moved.before == f"127.0.0.1:{stranger.port}" != moved.now
-    # Of two shards the second has an actor of its own, which need not move. One that has ended meanwhile follows
+    # With two shards the second has its own actor, which need not move. A role that has ended meanwhile follows
     # without a notice.
     assert set(moved.followed_by) <= {"learner", "actor 0", *(["actor 1"] if num_shards == 1 else [])}
     assert began[1].items > 0
@@ -226,7 +226,7 @@ def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were
 
 
 @pytest.mark.long
-def test_unrolls_in_a_checkpoint_beside_those_of_the_resumed_actors_make_no_later_batch_older(tmp_path, monkeypatch):
+def test_unrolls_of_a_checkpoint_and_of_resumed_actors_make_no_later_batch_older(tmp_path, monkeypatch):
     """The queue of the checkpoint has two or four of six unrolls, each actor begins another, and updates take long."""
     preset = agents.find("ppo").load_preset("CartPole-v1").config
     config = dataclasses.replace(preset, num_actors=3, envs_per_actor=2, unroll_length=32, epochs=100)

@@ -1,4 +1,4 @@
-"""Where the roles of a run on Ray are."""
+"""The processes and nodes of a run's roles on Ray."""
 
 import pytest
 

@@ -66,7 +66,7 @@ RUN = RunSettings(
 def cluster(ray_head, until):
     """Both nodes, also after a test that removed the other one; nothing of a test before holds a CPU or GPU."""
     if len(ray_head.list_all_nodes()) < 2:
-        ray_head.other = ray_head.add(num_cpus=4, num_gpus=1)  # so it says
+        ray_head.other = ray_head.add(num_cpus=4, num_gpus=1)  # as declared
     until(lambda: ray.cluster_resources().get("CPU") == 8 and free("CPU") == 8 and free("GPU") == 1)
     return ray_head
 

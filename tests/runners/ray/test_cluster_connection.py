@@ -1,4 +1,4 @@
-"""How a run connects to a Ray cluster, and the error if Ray does not start."""
+"""A run's connection to a Ray cluster, and the error if Ray does not start."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_ray_started_here_has_longer_timeouts_and_keeps_the_users_settings(ask
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Ray ends its processes by their group")
 def test_the_processes_of_a_ray_started_here_are_in_new_sessions_and_others_are_not(asked, monkeypatch):
-    """So a signal to the run's process group, of a scheduler or a terminal that ends, reaches the run alone."""
+    """A signal to the run's process group, of a scheduler or a terminal that ends, therefore reaches the run alone."""
     seen = []
 
     def init(**options):
@@ -94,7 +94,7 @@ def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypat
 
 
 def test_a_sigterm_while_ray_starts_reaches_the_runs_handler(asked, monkeypatch):
-    """By Ray's handler the command would end without a word, and with an exit code that is not its own."""
+    """With Ray's handler the command would end without a message, and with an exit code that is not its own."""
     received = []
 
     def init(**options):

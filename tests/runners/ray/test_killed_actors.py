@@ -105,7 +105,7 @@ def test_a_killed_actor_whose_process_has_not_ended_is_waited_for_until_it_has(s
     ((_, ready),) = reports
     assert killed_actors._process_of(host) == (ready.host, ready.pid)
     stage.kill(name)
-    # Ray knows no more of its end than that it was killed.
+    # Ray reports no more about its end than that it was killed.
     until(lambda: ray._private.state.actors(host._actor_id.hex())["State"] == "DEAD")
     (end,) = killed_actors.ends_of([host])
     ray.get(end)

@@ -1,4 +1,4 @@
-"""What a run asks of Ray, and what it makes of Ray's errors; Ray's own calls are replaced."""
+"""The calls of Ray that a run makes, and its reactions to Ray's errors; Ray's own calls are replaced."""
 
 import dataclasses
 from types import SimpleNamespace

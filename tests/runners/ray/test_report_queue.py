@@ -28,7 +28,7 @@ def acted(env_steps, **of_the_time_before):
 CRASH = Crash("CartPole-v1", 3, 4, "it broke")
 
 
-def test_of_an_actors_reports_the_last_one_waits_with_the_returns_crashes_and_seconds_of_all():
+def test_the_last_report_of_an_actor_waits_with_the_returns_crashes_and_seconds_of_all():
     queue = ReportQueue()
     queue.put(READY)
     queue.put(acted(1, returns=(5.0,), seconds={"act": 1.0, "insert": 2.0}))

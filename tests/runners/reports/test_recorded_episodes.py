@@ -242,7 +242,7 @@ def test_a_format_that_refuses_its_options_leaves_no_file(pendulum, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["parquet", "lerobot"])
-def test_what_another_writer_completed_meanwhile_stays(pendulum, tmp_path, format):
+def test_a_data_set_that_another_writer_completed_meanwhile_stays(pendulum, tmp_path, format):
     path = tmp_path / "same"
     options = {"format": format, **({"fps": 5} if format == "lerobot" else {})}
 
@@ -282,7 +282,7 @@ def test_few_steps_do_not_take_eight_episodes(pendulum, tmp_path, monkeypatch):
     assert played[1:] == [1, 2]
 
 
-def test_a_file_says_of_which_environment_and_agent_it_is(cartpole, tmp_path):
+def test_a_file_records_its_environment_and_agent(cartpole, tmp_path):
     found = record_episodes(cartpole, tmp_path / "a.parquet", episodes=2, random_actions=0.25, seed=9)
     details = open_dataset(found.path).details
     assert (details["env"], details["agent"], details["trained_steps"]) == (

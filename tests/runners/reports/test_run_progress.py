@@ -1,4 +1,4 @@
-"""When evaluations and checkpoints of a run are due."""
+"""The steps at which evaluations and checkpoints of a run are due."""
 
 import dataclasses
 

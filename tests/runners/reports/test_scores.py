@@ -22,12 +22,12 @@ def test_the_interquartile_mean_leaves_a_quarter_out_at_either_end(scores, mean)
     assert interquartile_mean(scores) == mean
 
 
-def test_of_eight_scores_the_middle_four_count():
+def test_the_middle_four_of_eight_scores_count():
     assert interquartile_mean([0, 0, 1, 2, 3, 4, 90, 90]) == 2.5
 
 
 def covered(size, draws, confidence=0.95):
-    """How many intervals of samples from a normal distribution have its centre."""
+    """The number of intervals, of samples from a normal distribution, that contain its centre."""
     rng = np.random.default_rng(3)
     hits = 0
     for k in range(draws):
@@ -37,7 +37,7 @@ def covered(size, draws, confidence=0.95):
 
 
 @pytest.mark.long
-def test_an_interval_of_many_runs_has_the_centre_as_often_as_it_says():
+def test_an_interval_of_many_runs_contains_the_centre_as_often_as_its_confidence():
     draws = 400
     # Five sigma of a binomial, and what the percentile bootstrap of 40 runs lacks (below one in fifty).
     slack = 5 * (0.95 * 0.05 / draws) ** 0.5 + 0.02

@@ -1,4 +1,4 @@
-"""When a learner's weights are published, and by which learner."""
+"""Publications of weights: when, and by which learner."""
 
 import dataclasses
 import types
@@ -93,7 +93,7 @@ def test_agents_with_publish_every_update_publish_every_version(student):
 
 
 @pytest.mark.parametrize(("on_policy", "left"), [(True, 0), (False, 2)])
-def test_what_is_in_the_queue_of_an_on_policy_agent_when_weights_are_published_is_discarded(student, on_policy, left):
+def test_publishing_weights_discards_the_queue_only_of_an_on_policy_agent(student, on_policy, left):
     with Server([Table.queue("replay", max_size=2)], listen=False) as server:
         client = server.client()
         one, published, _ = student(every=True, on_policy=on_policy, client=client)

@@ -78,7 +78,7 @@ def test_the_evaluator_plays_the_environment_of_the_run_with_its_wrappers_and_li
 def test_the_evaluators_policy_is_on_the_device_of_actors_and_not_on_the_learners(
     monkeypatch, torch_threads, chosen, expected
 ):
-    """Without a GPU: the device is recorded instead of used."""
+    """No GPU is needed: the device is recorded instead of used."""
     devices = []
     monkeypatch.setattr(role, "networks_on", lambda device: devices.append(device) or contextlib.nullcontext())
     setup = setup_of("evaluator")
@@ -171,7 +171,7 @@ def test_a_role_retries_its_start_while_its_shard_does_not_respond(monkeypatch, 
 
 
 def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
-    """On a busy machine: a draw that is not waited for would count for the limiter and be lost."""
+    """A shard stalls on a busy machine: a draw that is not waited for would count for the limiter and be lost."""
     table = Table(
         "replay",
         max_size=9,

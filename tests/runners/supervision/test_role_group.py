@@ -304,7 +304,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(mon
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A function that lets a crew listen for so many seconds, in turns of one."""
+    """A function that lets a crew listen for so many seconds, one second at a time."""
     now = [100.0]
     monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: now[0]))
 
@@ -356,7 +356,7 @@ def test_a_role_whose_process_is_stopped_is_awaited_with_the_command_that_resume
 
 
 def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_silence(clock):
-    """As after Ctrl-Z and fg, which affect the whole group."""
+    """Ctrl-Z and fg affect the whole group."""
     crew, *_ = begun(apex_dqn)
     clock(crew, 3_600, turns=1)
     assert crew.awaited() == {}

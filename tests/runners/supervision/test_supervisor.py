@@ -70,9 +70,7 @@ def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluat
 
 
 @pytest.mark.parametrize("made", [None, 30, 70])
-def test_a_checkpoint_has_the_draws_that_its_learners_state_knows_and_not_those_that_a_server_counted_later(
-    perform, made
-):
+def test_a_checkpoint_has_the_draws_of_its_learners_state_and_not_those_that_a_server_counted_later(perform, made):
     def judge(version):
         return None
 
@@ -292,7 +290,7 @@ def test_a_role_that_has_not_reported_again_is_at_work():
 
 
 @pytest.mark.parametrize(("kind", "index"), [("actor", 1), ("learner", 0)])
-def test_a_role_that_was_restarted_does_not_wait_until_it_says_so(kind, index):
+def test_a_restarted_role_does_not_wait_until_it_reports_that(kind, index):
     latest, name = LatestReports(), RoleName(kind, index)
     assert not latest.waits(name), "it has not started yet"
     latest.acted[1] = Acted(8, 0, {}, awaits_weights=True)

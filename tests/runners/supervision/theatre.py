@@ -59,13 +59,13 @@ class Theatre:
         self.hanging = set()
         """Roles, by index and kind, that are started from now on and never get ready."""
         self.drift = 0.0
-        """By how much a restarted learner misses the parameters of its state, as one of another's agent may."""
+        """The distance of a restarted learner from the parameters of its state, as that of a user's agent may have."""
         self.script = lambda stage: None
         """Called at the start of each turn."""
         self.ignores = lambda name, command: False
         """Whether a role does not answer a command."""
         self.ignored = []
-        """Those commands: `(time, name, command)`."""
+        """The commands that were not answered: `(time, name, command)`."""
         self.num_parameters = 1
 
     @property

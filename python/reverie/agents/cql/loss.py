@@ -18,7 +18,7 @@ class CqlLoss(NamedTuple):
     """The result of one batch, scalars."""
 
     loss: Tensor
-    """To be minimised."""
+    """The loss to be minimised."""
     gap: Tensor
     """The conservative term without its weight."""
 

@@ -26,7 +26,7 @@ class Actor(ReplayActor):
         self._exploration = EpsilonGreedyExploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
-        # An actor knows only its own steps: the others are assumed to have taken as many.
+        # An actor counts only its own steps: the others are assumed to have taken as many.
         now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
         actions = self._exploration.choose(self._rng, self._policy.greedy(obs), now, self._begins)
         return Choice(actions, self._policy.enumeration.to_env(actions))

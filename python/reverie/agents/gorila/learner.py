@@ -79,7 +79,7 @@ class Worker:
 
 
 class Learner(NetworkLearner):
-    """All workers in turns with a parameter server of their own, or one worker of a remote `server`.
+    """All workers, alternating, with a parameter server of their own, or one worker of a remote `server`.
 
     `version` is the server's at the last pull: a dropped gradient makes no new version.
     """

@@ -157,7 +157,7 @@ class ParameterServer:
         return Pulled(np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges))
 
     def latest(self, newer_than: int) -> Weights | None:
-        """For actors: the newest parameters, or None if there are none newer than `newer_than`."""
+        """The newest parameters for actors, or None if there are none newer than `newer_than`."""
         pulled = self.pull()
         return Weights(pulled.version, pulled.flat) if pulled.version > newer_than else None
 

@@ -36,7 +36,7 @@ class Actor(UnrollActor):
         policy = make_policy(spec, config)
         super().__init__(spec, config, client, weights, policy, TABLE, **role)
         self._finished = False
-        """Whether it has made an unroll with the newest weights that it knows."""
+        """Whether it has made an unroll with the newest weights that it has."""
 
     def awaits_weights(self) -> bool:
         """Whether it has made its unroll with the newest weights there are. Does not block."""

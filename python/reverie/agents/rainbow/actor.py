@@ -27,7 +27,7 @@ class Actor(ReplayActor):
         self._exploration = EpsilonGreedyExploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
-        # An actor knows only its own steps: the others are assumed to have taken as many.
+        # An actor counts only its own steps: the others are assumed to have taken as many.
         now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
         if self._config.noisy:
             actions = self._policy.explore(obs, self._rng, now)

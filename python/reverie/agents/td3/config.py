@@ -19,7 +19,7 @@ class Td3Config(continuous.EnsembleSettings, continuous.NoisySettings):
     smoothing_sigma: float
     """Deviation of the noise on the target policy's actions, in units where actions span [-1, 1]."""
     smoothing_clip: float
-    """That noise is clipped to this much either way."""
+    """The bound to which that noise is clipped, either way."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

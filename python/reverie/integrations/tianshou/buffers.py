@@ -181,7 +181,7 @@ class ReplayBuffer(ReplayBufferManager):  # type: ignore[misc]
         self._windows = [StepWindows(table, self.n_step, stack, self._priority) for _ in range(self.buffer_num)]
 
     def _follows(self, obs: Any, ids: list[int]) -> list[bool]:
-        """Which environments continue an episode: their observation is the one behind their step before."""
+        """Whether each environment continues an episode: its observation is the one after its step before."""
         if self._newest is None:
             return [False] * len(ids)
         newest = self._newest if ids == self._order else row_of(self._newest, ids)

@@ -61,7 +61,7 @@ def batch_of(value: Any) -> Any:
 
 
 def rows_equal(one: Any, other: Any) -> npt.NDArray[np.bool_]:
-    """Which rows of two nests of one structure are equal, `[B]`; none where their shapes differ."""
+    """Whether each row is equal in two nests of one structure, `[B]`; all are false if shapes differ."""
     equal: npt.NDArray[np.bool_]
     if isinstance(one, dict):
         equal = np.logical_and.reduce([rows_equal(part, other[name]) for name, part in one.items()])

@@ -31,7 +31,7 @@ class ActorCounts:
     """Writes the states of a run's actors into a folder, at most every `SECONDS`."""
 
     def __init__(self, folder: Path | None) -> None:
-        """With None for a folder nothing is written."""
+        """If `folder` is None, nothing is written."""
         self._folder, self._next = folder, 0.0
 
     def write_if_due(self, states: Callable[[], Sequence[dict[str, Any]]]) -> None:

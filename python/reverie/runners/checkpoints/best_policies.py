@@ -61,7 +61,7 @@ class BestKeeper:
         self._earlier = None if found.path == self._path else earlier
 
     def on_event(self, event: object) -> None:
-        """At the start of the run, remove the policy of another one that was there, or copy that of elsewhere.
+        """Remove another run's policy at the start of this run, or copy the policy of the folder that it continues.
 
         Raises OSError. Once the checkpoints of another course are removed, remove the best policy of that course.
         """

@@ -42,7 +42,7 @@ class EarlierRun:
     """The earlier run that a run continues; empty for a new run."""
 
     checkpoint: Path | None = None
-    """None where it begins."""
+    """The checkpoint to continue from; None for the run's start."""
     preset: Path | None = None
     """The settings that it takes, unless others are given."""
     note: str = ""
@@ -99,7 +99,7 @@ def run_to_resume(folder: Path, *, must: bool = False) -> EarlierRun:
 
 
 def other_run(folder: Path, agent: str, env: str, seed: int) -> str:
-    """Which other run the log in this folder is of, and which this one is; empty if it is of none, or of this one.
+    """The end of a message on the other run whose log is in this folder; empty if there is no log, or this run's.
 
     A checkpoint is compared later, in full.
     """

@@ -140,7 +140,7 @@ def _continued(
 
 
 def journal_hint(path: Path) -> str:
-    """How to continue when the journal of the checkpoint at `path` is damaged; empty if it has none."""
+    """The remedy if the journal of the checkpoint at `path` is damaged; empty if it has no journal."""
     state = load(path)
     if not state.get(JOURNAL):
         return ""

@@ -18,7 +18,7 @@ from reverie.runners.checkpoints.earlier_runs import LOCK, RunExistsError
 ATTEMPTS = 100
 """Attempts to make a folder that is missing each time."""
 WAIT_SECONDS = 2.0
-"""How long a run waits for the lock of another one in its folder."""
+"""Seconds that a run waits for the lock of another one in its folder."""
 WAYS_ON = "wait until it has ended, or end it, or set another folder"
 _LOG = logging.getLogger("reverie")
 _HELD: set[int] = set()

@@ -192,7 +192,7 @@ class SettingChange:
     """A setting that differs between a checkpoint and the run that resumes it."""
 
     name: str
-    """Its name as an argument of `train`, or in the agent's configuration."""
+    """The setting's name as an argument of `train`, or in the agent's configuration."""
     before: Any
     """The value in the checkpoint."""
     now: Any

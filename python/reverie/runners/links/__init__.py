@@ -1,1 +1,1 @@
-"""How the roles of a run and their supervisor reach each other: messages, weights, sockets, credentials."""
+"""Connections between the roles of a run and their supervisor: messages, weights, sockets, credentials."""

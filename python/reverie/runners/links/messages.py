@@ -75,27 +75,27 @@ class Setup:
     run_name: str = ""
     """`Topology.name`."""
     generation: int = 0
-    """How often this role was restarted."""
+    """The number of times that this role was restarted."""
     state: dict[str, Any] | None = None
     """The state that it resumes from."""
     endpoints: tuple[Endpoint, ...] = ()
     """The shards, for the roles that use them."""
     serving: Serving | None = None
-    """For a shard. For a bundle, whose server no other role reaches, only the storage and the page."""
+    """The server of a shard. A bundle, whose server no other role reaches, has only the storage and the page."""
     lost: Mapping[str, int] = field(default_factory=dict)
-    """For learners that draw from several shards: lost draws of each table, see `ReplayStorage`."""
+    """Lost draws of each table, for learners that draw from several shards; see `ReplayStorage`."""
     weights: WeightsChannel | None = None
-    """For learners and roles that act."""
+    """The channel of weights, for learners and roles that act."""
     parameters: ParameterAddresses | None = None
-    """For learners that push their gradients to parameter shards."""
+    """Addresses of the parameter shards, for learners that push their gradients to them."""
     epoch: int = 0
-    """How often the parameter shards were restarted (always all together)."""
+    """The number of times that the parameter shards were restarted (always all together)."""
     held: bool = False
-    """For learners: start as after `Hold`. One that is restarted while it is held makes no update in between."""
+    """Whether a learner starts as after `Hold`. One that is restarted while it is held makes no update in between."""
     compiling: CompilePlan | None = None
-    """For a learner: from which updates on it compiles them."""
+    """The plan of the updates that a learner compiles."""
     reports_shards: bool = False
-    """For a learner: whether the run's page shows the shards as it sees them."""
+    """Whether a learner reports its view of the shards, for the run's page."""
 
 
 # From the supervisor.
@@ -112,29 +112,29 @@ class Save:
 
     number: int
     tables: bool = True
-    """For a bundle: also write its tables, if the run keeps checkpoints."""
+    """Whether a bundle also writes its tables, if the run keeps checkpoints."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """For learners: make no update until `Resume`, and answer with `Holding`. A bundle does not act either."""
+    """A learner makes no update until `Resume`, and answers with `Holding`. A bundle does not act either."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Resume:
-    """For learners: ends a `Hold`."""
+    """A learner ends its `Hold`."""
 
 
 @dataclass(frozen=True)
 class ActAgain:
-    """For actors that await newer weights: act with the same ones. It is not answered."""
+    """An actor that awaits newer weights acts with the same ones. It is not answered."""
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """For the evaluator: play with these weights, answer with `EvaluationDone`."""
+    """The evaluator plays with these weights, and answers with `EvaluationDone`."""
 
     number: int
     weights: Weights
@@ -144,7 +144,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Follow:
-    """For learners: the parameter shards were restarted; connect to their new addresses."""
+    """A learner connects to the new addresses of the parameter shards, which were restarted."""
 
     parameters: ParameterAddresses
     epoch: int
@@ -152,7 +152,7 @@ class Follow:
 
 @dataclass(frozen=True)
 class Publish:
-    """For a shard or bundle with the page of the run: show these figures. It is not answered."""
+    """A shard or bundle with the page of the run shows these figures. It is not answered."""
 
     figures: dict[str, Any]
 
@@ -242,7 +242,7 @@ class SavedState:
     samples: Mapping[str, int] = field(default_factory=dict)
     """Draws that a server's tables have counted."""
     epoch: int = 0
-    """How often the parameter shards were restarted before; states of different epochs do not fit together."""
+    """The number of earlier restarts of the parameter shards; states of different epochs do not fit together."""
 
     def with_tables_of(self, other: SavedState) -> SavedState:
         """This state with the tables of another answer of the same role."""

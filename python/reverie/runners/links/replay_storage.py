@@ -32,7 +32,7 @@ class ReplayStorage:
 
     checkpointer: CheckpointerBase | None = None
     journal: Journal | None = None
-    """In the folder of the checkpointer."""
+    """The journal, in the folder of the checkpointer."""
     continues: bool = False
     """The folder has a journal of this run, with which the server must start."""
     samples: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""When the learning rate of a run stops rising or falling, in environment steps."""
+"""The environment steps at which the learning rate of a run stops rising or falling."""
 
 from __future__ import annotations
 

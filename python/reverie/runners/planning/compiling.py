@@ -24,7 +24,7 @@ RECORD_FROM = 20
 
 
 def compile_plan(agent: Agent, config: Any, env: EnvSpec, run: RunSettings, runner: str) -> CompilePlan | None:
-    """From which updates on a run compiles them; None if it does not. Raises ValueError if it must and cannot."""
+    """The plan of updates that a run compiles; None if it compiles none. Raises ValueError if it must and cannot."""
     if run.compile == "off":
         return None
     reason = "" if agent.uncompiled is None else agent.uncompiled(config)

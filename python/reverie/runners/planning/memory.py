@@ -21,7 +21,7 @@ SMALLER = {
     "batches": "lower batch_size",
     "networks": "lower the widths of the networks",
 }
-"""How a user can shrink the largest part of a run's memory, by a word of the part's name."""
+"""Advice to shrink the largest part of a run's memory, by a word of the part's name."""
 
 
 class DoesNotFitError(Picklable, MemoryError):

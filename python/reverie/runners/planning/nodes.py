@@ -38,7 +38,7 @@ class Node:
 
     name: str
     memory: int
-    """In bytes."""
+    """Free memory in bytes."""
     cpus: float = 0.0
     gpus: float = 0.0
 

@@ -56,7 +56,7 @@ class Topology:
     memory: Mapping[str, int]
     """Bytes by the part of the run that needs them."""
     compiling: CompilePlan | None = None
-    """From which updates on the learner compiles them; None if it does not."""
+    """The plan of the updates that the learner compiles; None if it compiles none."""
     folder: Path | None = None
     """The folder of the run; None for a run that keeps nothing."""
     usual: tuple[Any, ...] = ()

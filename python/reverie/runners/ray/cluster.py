@@ -107,7 +107,7 @@ class _Remote:
     memory: int
     """Bytes that it requests."""
     drained: float = field(default_factory=time.monotonic)
-    """When `drain` was called."""
+    """The time of the call of `drain`."""
     probe: StopProbe | None = None
     """Set once the role is ready."""
     ended: bool = False
@@ -128,7 +128,7 @@ class Cluster:
         self._wanted_cpus = {place.role: place.num_cpus for place in topology.places}
         wanted = sum(place.count * place.num_cpus for place in topology.places)
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wanted)
-        """If the cluster has fewer CPUs than the roles want, each requests this share of them."""
+        """The share of its CPUs that each role requests: below 1 if the cluster has fewer than the roles want."""
         self._running: dict[RoleName, _Remote] = {}
         self._killed: list[tuple[RoleName, _Remote]] = []
         """Actors that were killed, and that no later actor of their roles waits for."""

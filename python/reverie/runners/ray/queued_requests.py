@@ -9,7 +9,7 @@ from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.exceptions import RayError
 
 ANSWER_SECONDS = 5
-"""How long Ray's head has to answer."""
+"""Seconds that Ray's head has to answer."""
 
 
 def is_queued(resources: Mapping[str, float], memory: float) -> bool:

@@ -73,7 +73,7 @@ class BestPolicy:
 
     env_steps: int
     mean_return: float
-    """On the screening seeds."""
+    """The mean return on the screening seeds."""
     path: Path
     """The file with the weights that were evaluated, for `reverie.load_policy`."""
 
@@ -202,7 +202,7 @@ class LogNotWritten:
 
     env_steps: int
     name: str
-    """Its path, or the name of a service."""
+    """The log's path, or the name of a service."""
     reason: str
 
 
@@ -240,7 +240,7 @@ class ShardMoved:
     env_steps: int
     role: str
     before: str
-    """Its old address."""
+    """The shard's old address."""
     now: str
     followed_by: tuple[str, ...]
     """Roles restarted for it with the new address: actors that write there, and learners with their last state."""
@@ -256,7 +256,7 @@ class RoleAwaited:
     env_steps: int
     role: str
     seconds: float
-    """Since it was requested, or since its last report."""
+    """Seconds since it was requested, or since its last report."""
     reason: str
     """The thing that it lacks, or that holds it up, if known; empty if it is only slow."""
     begun: bool = False
@@ -269,7 +269,7 @@ class TrainingWaits:
 
     env_steps: int
     seconds: float
-    """Since the last step or update."""
+    """Seconds since the last step or update."""
     reason: str
     """The conditions that the roles wait for."""
     most: float

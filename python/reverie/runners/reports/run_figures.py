@@ -85,7 +85,7 @@ def _figures(started: Started, progress: Progress | None, curve: list[CurvePoint
 
 
 def thinned(curve: list[CurvePoint], most: int = MOST_POINTS) -> list[CurvePoint]:
-    """At most `most` (2 or more) points at equal distances, and the last one."""
+    """The curve with at most `most` (2 or more) points at equal distances, and the last one."""
     step = 1
     while len(curve) > step * (most - 1):
         step *= 2

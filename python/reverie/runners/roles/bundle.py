@@ -85,7 +85,7 @@ class BundleRole(LearningRole):
             self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
 
     def ready(self) -> Ready:
-        """Its process, and the draws that its table lost."""
+        """The report that it is ready: its process, and the draws that its table lost."""
         return replace(super().ready(), lost=self._lost)
 
     def turn(self, link: Link) -> None:
@@ -109,7 +109,7 @@ class BundleRole(LearningRole):
             link.pause(0.02)
 
     def handle(self, command: Command) -> Report | None:
-        """As a learner does. If the parameters went back to an older version, the acting policy does, too."""
+        """Handles a command as a learner does. The acting policy, too, goes back to older parameters."""
         if isinstance(command, Publish):
             self._server.publish(command.figures)
             return None

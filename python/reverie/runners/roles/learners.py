@@ -43,7 +43,7 @@ PUBLISH_SHARE = 0.05
 LONGEST_PAUSE = 1.0
 """The longest time without a publication for that reason."""
 BATCH_SECONDS = 0.001
-"""Between two looks for a batch that is being made, for a GPU."""
+"""Seconds between two polls for a batch that is being made for a GPU."""
 COMPILER_SECONDS = 0.1
 """Seconds between two checks of a compiler that an update waits for."""
 PROBLEM_SECONDS = 60.0
@@ -77,7 +77,7 @@ class PublishingLearner:
             self.compiling = cast("CompilingLearner", self.learner)
             self.compiling.compile_updates(setup.compiling)
         self.epoch = setup.epoch
-        """That of the parameter shards that it is connected to."""
+        """The epoch of the parameter shards that it is connected to."""
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
         self.problem = ""
@@ -145,7 +145,7 @@ class PublishingLearner:
                 self._client.sample_batch(self._needs.name, 1, timeout=0)
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
-        """Its version and metrics."""
+        """A report of its version and metrics."""
         notes = () if self.compiling is None else tuple(self.compiling.drain_compile_notes())
         if self.problem:
             waits = "; ".join(filter(None, [waits, f"its weights are not published: {self.problem}"]))
@@ -279,7 +279,7 @@ class LearnerRole(LearningRole):
         return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
     def report(self) -> Learnt:
-        """Its version and metrics, and about once a second the shards, if the run's page shows them."""
+        """A report of its version and metrics, and about once a second the shards, if the run's page shows them."""
         report = self.inner.report(self.drain_seconds(), self._waits)
         # With weights that are not published it awaits room for them, and actors are not to act again with older ones.
         report = replace(report, awaits_batch=self._awaits_batch and not self.inner.problem)
@@ -297,7 +297,7 @@ class LearnerRole(LearningRole):
 
 
 def shared_parameters(agent: Agent) -> SharedParameters:
-    """How an agent with parameter shards makes and reaches them."""
+    """The agent's functions that make and reach its parameter shards."""
     assert agent.parameters is not None
     return agent.parameters
 

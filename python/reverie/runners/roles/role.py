@@ -146,7 +146,7 @@ class ShardRole(Role):
         )
 
     def ready(self) -> Ready:
-        """Its address, and the number of items that it started with."""
+        """The report that it is ready: its address, and the number of items that it started with."""
         items = int(replay_figures(self._client, *self._tables)["size"])
         return Ready(os.getpid(), socket.gethostname(), self._server.address, items, self._lost)
 
@@ -262,7 +262,7 @@ class ActorRole(Role):
         return super().handle(command)
 
     def report(self) -> Acted:
-        """Its counts, returns and crashes."""
+        """A report of its counts, returns and crashes."""
         report = acted(self._actor, self._source.given.number, self.drain_seconds(), self._waits)
         return replace(report, awaits_weights=self._awaits_weights)
 

@@ -53,8 +53,8 @@ TRANSIENT = (
 """Errors that a role may not meet again when it is restarted. The others would end every restart, too."""
 
 BEGIN_SECONDS = 120.0
-"""How long a role retries to start while the replay or parameter shards that it needs do not answer; they were ready a
-moment ago. Longer than `SHORT_LIFE_SECONDS`, so that a role is not abandoned because another one is slow."""
+"""Seconds for which a role retries to start while the replay or parameter shards that it needs do not answer; they were
+ready a moment ago. Longer than `SHORT_LIFE_SECONDS`, so that a role is not abandoned because another one is slow."""
 AGAIN_SECONDS = 0.2
 
 

@@ -17,7 +17,7 @@ CHECK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Absence:
-    """How long a role has been awaited, and why."""
+    """The time for which a role has been awaited, and the reason."""
 
     seconds: float
     reason: str = ""

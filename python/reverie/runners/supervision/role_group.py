@@ -134,7 +134,7 @@ class RoleGroup:
                 self.stage.send(name, command)
 
     def reported_at(self, name: RoleName) -> float:
-        """When the last report of a role came, in seconds of `clock`; 0 before the first."""
+        """The time of a role's last report, in seconds of `clock`; 0 before the first."""
         member = self.members.get(name)
         return 0.0 if member is None else member.reported_at
 
@@ -149,7 +149,7 @@ class RoleGroup:
 
     @property
     def evaluation_seconds(self) -> float:
-        """How long the evaluator has had an evaluation to answer; 0 if it has none."""
+        """Seconds for which the evaluator has had an evaluation to answer; 0 if it has none."""
         return self.clock.seconds - self.members[EVALUATOR].evaluation_sent_at if self.is_evaluating else 0.0
 
     def awaited(self) -> dict[RoleName, Absence]:
@@ -299,7 +299,7 @@ class RoleGroup:
             self.stage.send(name, command)
 
     def _on_server_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
-        """From now on its journal has its tables, and its lost draws are known."""
+        """Records that the server's journal has its tables from now on, and that its lost draws are known."""
         before = self._storages[name.index]
         journaled = before.journal is not None
         self._storages[name.index] = replace(before, continues=journaled, samples={}, lost=ready.lost)

@@ -18,11 +18,11 @@ class RoleStatus:
     """It was asked to stop, and has ended."""
     started_at: float = 0.0
     reported_at: float = 0.0
-    """When its last report came, from this process or the one before."""
+    """The time of its last report, from this process or the one before."""
     evaluation_sent_at: float = 0.0
-    """When the evaluator was last asked to evaluate weights."""
+    """The time when the evaluator was last asked to evaluate weights."""
     stopped_since: float | None = None
-    """When its process was first found stopped; None while it runs."""
+    """The time when its process was first found stopped; None while it runs."""
     answered: bool = False
     """Whether it has answered any command since it was last started."""
     consecutive_failures: int = 0
@@ -36,7 +36,7 @@ class RoleStatus:
     table_of: str = "an empty table"
     """The state that a bundle's table resumes from."""
     waiting: bool = False
-    """Not started yet: a shard that it needs is not ready."""
+    """Whether it is not started yet, as a shard that it needs is not ready."""
     moving: bool = False
     """A learner that was asked for its state in order to be restarted with it, because a shard has moved."""
 

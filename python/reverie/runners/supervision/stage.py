@@ -19,10 +19,10 @@ class Stage(Protocol):
         """The channel for weights on this stage."""
 
     def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
-        """How a shard is to serve; `before` is the endpoint of the shard that it replaces."""
+        """The settings of a shard's server; `before` is the endpoint of the shard that it replaces."""
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
-        """How to reach a shard that is ready."""
+        """The endpoint of a shard that is ready."""
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
         """The addresses of the parameter shards for the learners; all shards are ready."""

@@ -1,4 +1,4 @@
-"""How long a run has made no step and no update, and when that is reported."""
+"""The time for which a run has made no step and no update, and the reports of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ FIRST_SECONDS = 35.0
 """Time without a step or an update after which it is reported. If that is because a role does not report, this role was
 reported before (`SILENT_SECONDS` of `role_group`, and until the next look)."""
 REPEAT_SECONDS = 30.0
-"""Between two reports."""
+"""Seconds between two reports."""
 
 
 class StallWatch:
@@ -17,7 +17,7 @@ class StallWatch:
         self._next = FIRST_SECONDS
 
     def seconds(self, now: float, counts: tuple[int, int], *, waits_for_training: bool) -> float:
-        """How long the counts have been the same; 0 while the run waits for something else than training."""
+        """Seconds for which the counts have been the same; 0 while the run waits for something else than training."""
         if not waits_for_training or counts != self._counts:
             self._since, self._counts, self._next = now, counts, FIRST_SECONDS
         return now - self._since

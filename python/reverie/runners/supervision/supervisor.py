@@ -65,7 +65,7 @@ EVALUATION_SECONDS = 7200.0
 END_SECONDS = 30.0
 """Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
-"""After this time without a step or an update the run ends, and reports what its roles wait for."""
+"""Seconds without a step or an update after which the run ends, and reports what its roles wait for."""
 
 
 class Supervisor:

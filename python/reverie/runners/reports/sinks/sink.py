@@ -63,7 +63,7 @@ def save_identity(folder: Path, sink: str, **identity: Any) -> None:
 
 
 def tracked_in(folder: Path, sinks: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `sinks` that have saved an identity in this folder."""
+    """The sinks among `sinks` that have saved an identity in this folder."""
     return tuple(sink for sink in sinks if _identity_file(folder, sink).is_file())
 
 
