@@ -5,7 +5,7 @@ pub struct DescribeRequest {
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
 }
-/// What a server is.
+/// A server: its version, its transports, its limits.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Description {
     /// The version of this protocol that the server speaks. A client of another version stops here.
@@ -27,13 +27,13 @@ pub struct Description {
     /// No message from a client may be longer.
     #[prost(uint64, tag = "6")]
     pub max_message_bytes: u64,
-    /// True where clients need a token. On the Unix socket neither end shows it: each proves that it knows it (Challenge).
+    /// True if clients need a token. On the Unix socket neither end shows it: each proves that it has it (Challenge).
     #[prost(bool, tag = "7")]
     pub wants_token: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClientMessage {
-    /// What the client received; rides on any message.
+    /// Responses that the client received; rides on any message.
     #[prost(message, optional, tag = "1")]
     pub received: ::core::option::Option<Received>,
     /// Batch slots that the client has released; rides on any message.
@@ -129,14 +129,14 @@ pub struct ClientHello {
     /// True where the client had a connection for this session before.
     #[prost(bool, tag = "3")]
     pub resume: bool,
-    /// Who this is, for people: host, process.
+    /// A name of the client for people: host, process.
     #[prost(string, tag = "4")]
     pub name: ::prost::alloc::string::String,
     /// 32 random bytes, other ones for each connection; on a Unix socket.
     #[prost(bytes = "vec", tag = "6")]
     pub nonce: ::prost::alloc::vec::Vec<u8>,
 }
-/// On a Unix socket a server that wants a token first proves that it knows it: any process may listen under a name.
+/// On a Unix socket a server that wants a token first proves that it has it: any process may listen under a name.
 /// A client that has a token, and has received that the server wants one, connects to no other.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Challenge {
@@ -149,7 +149,7 @@ pub struct Challenge {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Proof {
-    /// As the server's, of "reverie.v1 client" and the same.
+    /// Made like the server's, from "reverie.v1 client" and the same.
     #[prost(bytes = "vec", tag = "1")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
 }
@@ -166,11 +166,11 @@ pub struct ServerHello {
     #[prost(uint64, tag = "4")]
     pub insert_credit_bytes: u64,
     /// True where the server has forgotten the session with outcomes that the client may not have: inserts that were sent before
-    /// and are not confirmed may be done, and must not be sent again. True until the client says something on the session.
+    /// and are not confirmed may be done, and must not be sent again. True until the client sends something on the session.
     #[prost(bool, tag = "5")]
     pub forgot: bool,
     /// The server's journal has what is confirmed on the disk later. A client may keep inserts that were confirmed, report
-    /// them as received only once the answer to a `Durable` says that they are on the disk, and send them again to a server
+    /// them as received only once the answer to a `Durable` reports them on the disk, and send them again to a server
     /// that was restarted.
     #[prost(bool, tag = "6")]
     pub durable_later: bool,
@@ -200,7 +200,7 @@ pub struct Received {
     #[prost(bytes = "bytes", tag = "5")]
     pub open: ::prost::bytes::Bytes,
 }
-/// Withdraws a request: its reply says what was done of it (an insert's as Inserted or a deadline error, a sample's with
+/// Withdraws a request: its reply contains what was done of it (an insert's as Inserted or a deadline error, a sample's with
 /// the draws that were made). Unknown numbers are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {
@@ -227,7 +227,7 @@ pub struct Credit {
     #[prost(uint64, tag = "1")]
     pub insert_credit_bytes: u64,
 }
-/// Whether inserts of this session wait for their tables: for a limiter, or for bytes. Told when it changes; false when a
+/// Whether inserts of this session wait for their tables: for a limiter, or for bytes. Sent when it changes; false when a
 /// connection begins. While it is false, what is not confirmed waits for the server itself, and a client that pauses lets
 /// it catch up; while it is true, only others' draws can help.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -273,7 +273,7 @@ pub struct Consumed {
     #[prost(uint64, tag = "2")]
     pub end: u64,
 }
-/// Where bulk bytes are.
+/// The place of bulk bytes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Bulk {
     #[prost(oneof = "bulk::Place", tags = "1, 2")]
@@ -340,10 +340,10 @@ pub struct Insert {
     /// Numbers of chunks and bodies that are used no more; the numbers are not given again. 64-bit numbers.
     #[prost(bytes = "bytes", tag = "8")]
     pub released: ::prost::bytes::Bytes,
-    /// What `ChunkCells` speak of.
+    /// The bytes that `ChunkCells` refer to.
     #[prost(message, optional, tag = "9")]
     pub bulk: ::core::option::Option<Bulk>,
-    /// Bytes that the client has in flight with this message: sent, and not confirmed as far as it knows. Over a long way
+    /// Bytes that the client has in flight with this message: sent, and no confirmation received. Over a long way
     /// these are many although none wait for their table; the server raises the credit where they are much of it. A client
     /// that leaves it out keeps the credit that it began with until inserts wait for their tables.
     #[prost(uint64, tag = "10")]
@@ -391,7 +391,7 @@ pub struct PatternColumn {
     /// One cell without a time axis.
     #[prost(bool, tag = "6")]
     pub squeeze: bool,
-    /// Where the axis that counts the cells stands among the cell's own axes.
+    /// Index of the axis that counts the cells, among the cell's own axes.
     #[prost(uint32, tag = "7")]
     pub stack_axis: u32,
     /// The cells relative to the item's anchor: a range, or a list.
@@ -506,7 +506,7 @@ pub struct ChunkCells {
     /// Present at the first use on this connection.
     #[prost(message, optional, boxed, tag = "2")]
     pub layout: ::core::option::Option<::prost::alloc::boxed::Box<ChunkLayout>>,
-    /// Where `columns` is empty: every column gets `cells` cells, all with a value, their bytes column behind column from
+    /// If `columns` is empty, every column gets `cells` cells, all with a value, their bytes column behind column from
     /// `offset` of the bulk bytes; the first of them is the cell `first`, plus the column's `lead` where there are leads.
     #[prost(uint32, tag = "3")]
     pub first: u32,
@@ -533,7 +533,7 @@ pub struct ColumnCells {
     pub first: u32,
     #[prost(uint32, tag = "3")]
     pub cells: u32,
-    /// Of the bytes of all cells, also of those without a value.
+    /// Offset of the bytes of all cells, also of those without a value.
     #[prost(uint64, tag = "4")]
     pub offset: u64,
     /// One bit per cell, the lowest first, set where the cell holds no value; empty where all do.
@@ -549,7 +549,7 @@ pub struct PackedRange {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChunkLayout {
-    /// For each column the bytes of a cell, and of one of its elements.
+    /// Bytes of a cell, and of one of its elements, by column.
     #[prost(uint32, repeated, tag = "1")]
     pub widths: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, repeated, tag = "2")]
@@ -644,7 +644,7 @@ pub mod request {
         Durable(super::Durable),
     }
 }
-/// How a batch is to be made.
+/// Options of making a batch.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reading {
     /// Paths; empty: all.
@@ -653,7 +653,7 @@ pub struct Reading {
     #[prost(enumeration = "Ragged", tag = "2")]
     pub ragged: i32,
 }
-/// Draws. Answered by one or more Batch; the last says so. On an error or at the deadline: what was drawn, as batches,
+/// Draws. Answered by one or more Batch; the last is marked. On an error or at the deadline: what was drawn, as batches,
 /// and then a Reply with the error. Draws that cannot be one batch, or are beyond the bound of one: of a table that
 /// deletes what it gives, each as a batch of its own before the error; of other tables only the error, before any batch.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -714,7 +714,7 @@ pub struct Mutate {
     /// Signed 64-bit numbers.
     #[prost(bytes = "bytes", tag = "2")]
     pub keys: ::prost::bytes::Bytes,
-    /// For each key a 64-bit floating-point number.
+    /// A 64-bit floating-point number for each key.
     #[prost(bytes = "bytes", tag = "3")]
     pub priorities: ::prost::bytes::Bytes,
     /// Empty, or for each key the version that it must have: 32-bit numbers.
@@ -727,8 +727,8 @@ pub struct Mutate {
     #[prost(message, optional, tag = "6")]
     pub neighbours: ::core::option::Option<Neighbours>,
 }
-/// Of an item that is given the priority p, the i-th that came in before it, of the same stream of steps and of the same
-/// episode, is raised to p * decay ** i where it is below, for i from 1 to `count`.
+/// With an item that is given the priority p, earlier ones of its stream of steps and its episode are raised: the i-th before
+/// it to p * decay ** i if it is below, for i from 1 to `count`.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Neighbours {
     /// 1 to 1024.
@@ -738,7 +738,7 @@ pub struct Neighbours {
     #[prost(double, tag = "2")]
     pub decay: f64,
 }
-/// Items by what the table knows of them, as they are at one moment. Answered by a Batch without arrays.
+/// Items by their properties in the table, as they are at one moment. Answered by a Batch without arrays.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Query {
     #[prost(string, tag = "1")]
@@ -776,7 +776,7 @@ pub struct Order {
 pub struct Delete {
     #[prost(string, tag = "1")]
     pub table: ::prost::alloc::string::String,
-    /// Of these; absent: of all.
+    /// Deletes among these; absent: among all.
     #[prost(message, optional, tag = "2")]
     pub keys: ::core::option::Option<Keys>,
     /// At most 64; at least one where `keys` is absent.
@@ -827,7 +827,7 @@ pub struct Configure {
 pub struct Grant {
     #[prost(string, tag = "1")]
     pub table: ::prost::alloc::string::String,
-    /// How many inserts the table may admit, in all since its start or reset; absent: as before. Fewer than before take
+    /// The number of inserts that the table may admit, in all since its start or reset; absent: as before. Fewer than before take
     /// back what was not used. Counts only where the table's limiter leaves that to others (max_diff is minus infinity).
     #[prost(uint64, optional, tag = "2")]
     pub ration: ::core::option::Option<u64>,
@@ -838,7 +838,7 @@ pub struct Grant {
     #[prost(message, optional, tag = "4")]
     pub unlike: ::core::option::Option<Seen>,
 }
-/// What a client knows of a table; see Tally.
+/// A client's last view of a table; see Tally.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Seen {
     #[prost(fixed64, tag = "1")]
@@ -851,7 +851,7 @@ pub struct Seen {
     #[prost(uint64, tag = "4")]
     pub waiting_inserts: u64,
 }
-/// What a client that draws from several shards has to know of each.
+/// The state of a shard for a client that draws from several of them.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Tally {
     /// The shard that the table's keys name.
@@ -869,7 +869,7 @@ pub struct Tally {
     /// Items of priority 0, where that is a weight apart.
     #[prost(uint64, tag = "5")]
     pub zeros: u64,
-    /// As of a Batch.
+    /// Defined as in Batch.
     #[prost(double, optional, tag = "6")]
     pub smallest_probability: ::core::option::Option<f64>,
     /// Since the start or the last reset.
@@ -879,7 +879,7 @@ pub struct Tally {
     pub samples: u64,
     #[prost(uint64, tag = "9")]
     pub deletes: u64,
-    /// How many inserts were admitted in all; absent where the table's own limiter decides.
+    /// The number of inserts that were admitted in all; absent if the table's own limiter decides.
     #[prost(uint64, optional, tag = "10")]
     pub ration: ::core::option::Option<u64>,
     /// Inserts that wait.
@@ -954,26 +954,26 @@ pub struct Batch {
     pub smallest_probability: ::core::option::Option<f64>,
     #[prost(uint64, tag = "6")]
     pub bulk_bytes: u64,
-    /// Where they are: in a slot (from its start); otherwise they follow as parts.
+    /// The slot that has them, from its start; absent: they follow as parts.
     #[prost(message, optional, tag = "7")]
     pub slot: ::core::option::Option<Slot>,
     /// Nothing more comes for this request.
     #[prost(bool, tag = "8")]
     pub last: bool,
-    /// What the table was after the last draw, with that draw's weights; absent for items that were not drawn, and for
+    /// The state of the table after the last draw, with that draw's weights; absent for items that were not drawn, and for
     /// draws from several tables.
     #[prost(message, optional, boxed, tag = "9")]
     pub tally: ::core::option::Option<::prost::alloc::boxed::Box<Tally>>,
-    /// Draws among these are leased: they go back unless the client says soon that it received them.
+    /// Draws among these are leased: they go back unless the client soon confirms that it received them.
     #[prost(bool, tag = "10")]
     pub leased: bool,
 }
-/// What the arrays are; the same for batches that look alike. A client keeps the last 16 that it was given.
+/// A description of the arrays; the same for batches that look alike. A client keeps the last 16 that it received.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BatchHead {
     #[prost(message, repeated, tag = "1")]
     pub outputs: ::prost::alloc::vec::Vec<Output>,
-    /// What the first `num_columns` outputs fill.
+    /// The structure that the first `num_columns` outputs fill.
     #[prost(message, optional, tag = "2")]
     pub structure: ::core::option::Option<Structure>,
     #[prost(uint32, tag = "3")]
@@ -996,7 +996,7 @@ pub struct Output {
     pub shape: ::prost::alloc::vec::Vec<u64>,
     #[prost(enumeration = "Role", tag = "5")]
     pub role: i32,
-    /// Of masks and lengths: the output that it speaks of; absent: all.
+    /// For masks and lengths: the output that it describes; absent: all.
     #[prost(uint32, optional, tag = "6")]
     pub of: ::core::option::Option<u32>,
 }
@@ -1035,7 +1035,7 @@ pub struct TableOptions {
     #[prost(message, repeated, tag = "11")]
     pub extensions: ::prost::alloc::vec::Vec<InsertOnSample>,
 }
-/// What is sampled the first time goes into another table of the server, too, under the key that it has.
+/// Items that are sampled for the first time also go into another table of the server, under the same key.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InsertOnSample {
     #[prost(string, tag = "1")]
@@ -1048,7 +1048,7 @@ pub struct InsertOnSample {
 pub struct Selector {
     #[prost(enumeration = "SelectorKind", tag = "1")]
     pub kind: i32,
-    /// Of prioritized selectors.
+    /// For prioritized selectors.
     #[prost(double, tag = "2")]
     pub exponent: f64,
 }
@@ -1100,16 +1100,16 @@ pub struct ServerInfo {
     /// Bytes that connections make the server hold in addition to the tables.
     #[prost(uint64, tag = "7")]
     pub network_bytes: u64,
-    /// What they may come to.
+    /// The limit of these bytes.
     #[prost(uint64, optional, tag = "8")]
     pub max_network_bytes: ::core::option::Option<u64>,
-    /// What the server keeps to, its tables included.
+    /// The server's memory limit, its tables included.
     #[prost(uint64, optional, tag = "9")]
     pub max_memory: ::core::option::Option<u64>,
     /// Connections that the server takes at a time, by each transport.
     #[prost(uint64, tag = "10")]
     pub max_connections: u64,
-    /// Where the server has one.
+    /// Absent if the server has none.
     #[prost(message, optional, tag = "11")]
     pub journal: ::core::option::Option<JournalInfo>,
     #[prost(message, optional, tag = "12")]
@@ -1143,7 +1143,7 @@ pub struct DiskInfo {
     /// Why no chunk can be moved now.
     #[prost(string, optional, tag = "10")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
-    /// Of chunk_bytes, those in the segments of checkpoints and of the journal.
+    /// Part of chunk_bytes: those in the segments of checkpoints and of the journal.
     #[prost(uint64, tag = "11")]
     pub shared_bytes: u64,
 }
@@ -1155,7 +1155,7 @@ pub struct JournalInfo {
     /// Groups of requests that were written together.
     #[prost(uint64, tag = "2")]
     pub rounds: u64,
-    /// How often it waited for the disk, for how long in all, and the longest time.
+    /// Waits for the disk: their number, the seconds of all, and those of the longest.
     #[prost(uint64, tag = "3")]
     pub syncs: u64,
     #[prost(double, tag = "4")]
@@ -1245,7 +1245,7 @@ pub struct TableInfo {
     #[prost(uint64, tag = "29")]
     pub draws_of_left: u64,
 }
-/// What became of the copies of an extension.
+/// Outcomes of the copies of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Copied {
     #[prost(uint64, tag = "1")]
@@ -1256,7 +1256,7 @@ pub struct Copied {
     #[prost(uint64, tag = "3")]
     pub waiting: u64,
 }
-/// Who waits at a table for what.
+/// Requests that wait at a table, and their reasons.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Why {
     #[prost(string, tag = "1")]
@@ -1275,7 +1275,7 @@ pub struct Why {
     pub waiting_inserts: ::prost::alloc::vec::Vec<Waiting>,
     #[prost(message, repeated, tag = "8")]
     pub waiting_samples: ::prost::alloc::vec::Vec<Waiting>,
-    /// What holds one back now; empty where it could go on.
+    /// The reason that holds one back now; empty if it could continue.
     #[prost(string, tag = "9")]
     pub insert_reason: ::prost::alloc::string::String,
     #[prost(string, tag = "10")]
@@ -1310,7 +1310,7 @@ pub struct Waiting {
 /// Why something was refused, as data; also in the details of a gRPC status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ErrorDetail {
-    /// Of an insert whose rest was refused: the keys of the first items, which are in since the insert was sent before.
+    /// For an insert whose rest was refused: the keys of the first items, which are in since the insert was sent before.
     #[prost(sfixed64, repeated, tag = "18")]
     pub keys: ::prost::alloc::vec::Vec<i64>,
     #[prost(
@@ -1369,12 +1369,12 @@ pub mod error_detail {
         DamagedFile(super::DamagedFile),
     }
 }
-/// All of it as the server says it; the path is one of its own.
+/// The server's error as it is; the path is one of its own.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StorageError {
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// What was tried.
+    /// The attempted action.
     #[prost(string, tag = "2")]
     pub action: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -1386,7 +1386,7 @@ pub struct DamagedFile {
     pub path: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub what: ::prost::alloc::string::String,
-    /// Where the part that is wrong begins.
+    /// Offset at which the damaged part begins.
     #[prost(uint64, tag = "3")]
     pub offset: u64,
 }
@@ -1435,7 +1435,7 @@ pub struct UnknownKey {
 pub struct Deadline {
     #[prost(string, tag = "1")]
     pub why: ::prost::alloc::string::String,
-    /// Of an insert: the keys of the items that are in.
+    /// For an insert: the keys of the items that are in.
     #[prost(sfixed64, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<i64>,
     /// What was done, all of the request or a part, was not committed by the server's journal when the request was withdrawn:
@@ -1598,9 +1598,9 @@ pub enum Role {
     Column = 0,
     Mask = 1,
     Lengths = 2,
-    /// Of windows: where an episode or the window begins.
+    /// For windows: true at the beginning of an episode or of the window.
     First = 3,
-    /// Of windows: the step of the item at which each begins; below 0 where it begins with padding.
+    /// For windows: the step of the item at which each begins; below 0 if it begins with padding.
     Start = 4,
 }
 impl Role {
@@ -1788,7 +1788,7 @@ pub mod replay_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// What this server is. The first call of a client.
+        /// The description of this server. The first call of a client.
         pub async fn describe(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeRequest>,
@@ -1871,7 +1871,7 @@ pub mod replay_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ReplayServer.
     #[async_trait]
     pub trait Replay: std::marker::Send + std::marker::Sync + 'static {
-        /// What this server is. The first call of a client.
+        /// The description of this server. The first call of a client.
         async fn describe(
             &self,
             request: tonic::Request<super::DescribeRequest>,
