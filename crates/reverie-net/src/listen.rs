@@ -7,7 +7,7 @@ use crate::own_stream::OwnStream;
 use crate::server::spans::Spans;
 use crate::server::{Limits, ServerOptions, ServerState};
 use crate::token;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
 use std::net::SocketAddr;
@@ -190,14 +190,14 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
 /// the same reason the child must not end it.
 pub(crate) struct Listening {
     /// Before the socket, which is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     pub(crate) socket: TcpListener,
     process: u32,
 }
 
 impl Listening {
     pub(crate) fn of(socket: TcpListener) -> Self {
-        Self { _listed: Listed::of(&socket), socket, process: std::process::id() }
+        Self { _listed: ListedDescriptor::of(&socket), socket, process: std::process::id() }
     }
 }
 

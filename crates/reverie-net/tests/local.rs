@@ -6,7 +6,7 @@ use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::replay::Replay;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
@@ -127,7 +127,7 @@ fn numbers(batch: &Arrays) -> Vec<f32> {
 }
 
 /// Every row of the batch is of one number that was written.
-fn assert_rows(sampled: &Sampled, n: usize) {
+fn assert_rows(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let numbers = numbers(sampled.batches[0].arrays().unwrap());
     assert_eq!(numbers.len(), n * WIDTH);

@@ -178,7 +178,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
     let sampled = client.draw(draws("replay", 64), None).await?;
     assert_eq!(sampled.error, None);
     assert_eq!(sampled.batches[0].len(), 64);
-    let read = client.get("replay", &keys[5..8], &batch::Options::default()).await?;
+    let read = client.get("replay", &keys[5..8], &batch::BatchOptions::default()).await?;
     assert_eq!((read.error, read.batches[0].len()), (None, 3));
     let (updated, deleted) = client
         .mutate(

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::batch::{Arrays, OutputArray, Plan, Planner, Role};
-use reverie_core::sample::{Description, Drawn, Draws};
+use reverie_core::sample::{Description, DrawnBatch, Draws};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
@@ -31,10 +31,15 @@ struct Prepared {
 
 impl Batcher {
     /// The `reverie.Batch` of these draws, which are taken; items that cannot become one are left in place.
-    pub fn batch<'py>(&self, py: Python<'py>, drawn: &mut Drawn, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+    pub fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        drawn: &mut DrawnBatch,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
-            Drawn::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
-            Drawn::Gathered(batch) => {
+            DrawnBatch::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
+            DrawnBatch::Gathered(batch) => {
                 let arrays = batch.description.outputs().iter().zip(std::mem::take(&mut batch.arrays));
                 let arrays = arrays.map(|(output, memory)| {
                     Fresh::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
@@ -42,16 +47,16 @@ impl Batcher {
                 let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
                 self.prepared(reading, |prepared| prepared.wrap(py, &batch.description, &mut batch.draws, arrays))
             }
-            Drawn::Arrays(arrays) => self.arrived(py, arrays),
+            DrawnBatch::Arrays(arrays) => self.arrived(py, arrays),
         }
     }
 
     /// The `reverie.BatchInfo` of the draws, without a batch.
-    pub fn info<'py>(&self, py: Python<'py>, drawn: &mut Drawn) -> PyResult<Bound<'py, PyAny>> {
+    pub fn info<'py>(&self, py: Python<'py>, drawn: &mut DrawnBatch) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
-            Drawn::Items(draws) => DrawInfo::of(py, draws),
-            Drawn::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
-            Drawn::Arrays(arrays) => infos(py, &Lent::new(py, Arc::clone(&arrays.block))?, arrays),
+            DrawnBatch::Items(draws) => DrawInfo::of(py, draws),
+            DrawnBatch::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
+            DrawnBatch::Arrays(arrays) => infos(py, &Lent::new(py, Arc::clone(&arrays.block))?, arrays),
         }
     }
 

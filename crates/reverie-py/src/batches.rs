@@ -11,7 +11,7 @@ use crate::reading::{ColumnPaths, Reading, WindowsArgument};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
+use reverie_core::sample::{DrawnBatch, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,8 +96,8 @@ impl Prefetch {
             let batches = match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
                 (Ok(batch), _) => vec![batch],
                 // `next` reported the error to the reader; single batches would take as much memory.
-                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
-                (Err(_), Drawn::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
+                (Err(error), DrawnBatch::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
+                (Err(_), DrawnBatch::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
                     Ok(singles) => singles,
                     // They go back to their tables.
                     Err(_) => continue,

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
-use reverie_core::append::{MultiTableInsert, Parts, SplitInsert};
+use reverie_core::append::{InsertParts, MultiTableInsert, SplitInsert};
 use reverie_core::table::{COMMIT_GRACE, Inserts, Priority};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -127,7 +127,7 @@ pub fn batch<'py>(
         return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
     }
     if !waits {
-        let parts = Parts::of(inserts, replay.max_items());
+        let parts = InsertParts::of(inserts, replay.max_items());
         let bytes = (size_bytes / parts.len()) as u64;
         for part in parts {
             let ticket = copying(py, part.len() * ITEM_BYTES, || replay.insert(table, part))?;

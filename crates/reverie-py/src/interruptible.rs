@@ -3,7 +3,7 @@
 use crate::enter::{Caught, SLICE, count, detached, raised};
 use pyo3::prelude::*;
 use reverie_core::Error;
-use reverie_core::checkpoint::{Cancellable, Folder, cancellable};
+use reverie_core::checkpoint::{CancellableDisk, LocalFileSystem, cancellable};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, scope};
 
 /// The machine's files, for [`interruptible`] work.
-pub const FILES: Cancellable<Folder> = Cancellable(Folder);
+pub const FILES: CancellableDisk<LocalFileSystem> = CancellableDisk(LocalFileSystem);
 
 /// Runs work in a thread of its own, while this one checks signals.
 ///

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::replay::Replay;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{ClientTls, EndpointOptions, KEPT_BYTES, Transport};
@@ -68,9 +68,9 @@ pub fn drawn(
     py: Python<'_>,
     replay: &dyn Replay,
     table: &str,
-    asked: impl Into<Asked<Ticket<Sampled>>>,
+    asked: impl Into<Asked<Ticket<SampleOutcome>>>,
     deadline: Deadline,
-) -> PyResult<Result<Sampled, Expired<Sampled>>> {
+) -> PyResult<Result<SampleOutcome, Expired<SampleOutcome>>> {
     let deadline = deadline.plus(replay.grace() + extra_wait(replay));
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }

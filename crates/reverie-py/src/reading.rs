@@ -5,7 +5,7 @@ use crate::enter::quick;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use reverie_core::batch::{Options, Ragged};
+use reverie_core::batch::{BatchOptions, Ragged};
 use reverie_core::sample::{Borders, Windows};
 
 /// The read options of a batch.
@@ -34,8 +34,8 @@ impl Reading {
     }
 
     /// The options, as the engine reads them.
-    pub fn options(&self) -> Options<'_> {
-        Options { ragged: self.ragged, columns: self.columns.as_deref() }
+    pub fn options(&self) -> BatchOptions<'_> {
+        BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() }
     }
 }
 

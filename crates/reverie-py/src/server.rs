@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
-use reverie_core::checkpoint::{Disk, Folder};
+use reverie_core::checkpoint::{Disk, LocalFileSystem};
 use reverie_core::chunk::{Compression, TierOptions};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::journal::Saver;
@@ -58,7 +58,7 @@ impl Server {
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tier = disk.map(|(folder, memory_bytes, disk_bytes)| {
             let options = TierOptions { folder, memory_bytes, disk_bytes, ..TierOptions::default() };
-            (options, Arc::new(Folder) as Arc<dyn Disk>)
+            (options, Arc::new(LocalFileSystem) as Arc<dyn Disk>)
         });
         let tables = detached(py, || Tables::with_disk(options, max_bytes, tier, &as_clock, seed))?;
         Ok(Self::of(tables, clock))

@@ -4,7 +4,7 @@ use crate::enter::{Deadline, Waited, late, wait};
 use crate::errors::raise;
 use pyo3::prelude::*;
 use reverie_core::append::{Goal, InFlight, Load, Pace};
-use reverie_core::table::{Keys, Ticket, Updated};
+use reverie_core::table::{ChangeCounts, Keys, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub struct Unawaited<T> {
 /// Requests that no caller waits for. A learner's updates do not wait behind inserts that a limiter holds up.
 pub struct UnawaitedRequests {
     pub inserts: Unawaited<Keys>,
-    pub updates: Unawaited<(Updated, Updated)>,
+    pub updates: Unawaited<(ChangeCounts, ChangeCounts)>,
 }
 
 /// The default of `Client(max_in_flight_bytes=)`.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
 use reverie_core::batch::ONE_BY_ONE;
-use reverie_core::sample::{Drawn, Draws, Sampled};
+use reverie_core::sample::{DrawnBatch, Draws, SampleOutcome};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ impl Batcher {
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
-        mut drawn: Drawn,
+        mut drawn: DrawnBatch,
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.batch(py, &mut drawn, reading)
@@ -33,7 +33,7 @@ impl Batcher {
 
     /// Every item that was drawn, as a batch of its own.
     pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        (0..draws.len()).map(|draw| self.batch(py, &mut Drawn::Items(draws.one(draw)), reading)).collect()
+        (0..draws.len()).map(|draw| self.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading)).collect()
     }
 
     /// Each as a `reverie.Batch`.
@@ -42,7 +42,7 @@ impl Batcher {
     pub fn each<'py>(
         &self,
         py: Python<'py>,
-        batches: Vec<Drawn>,
+        batches: Vec<DrawnBatch>,
         reading: &Reading,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut made = Vec::with_capacity(batches.len());
@@ -64,15 +64,15 @@ impl Batcher {
         &self,
         py: Python<'py>,
         what: &str,
-        sampled: Sampled,
+        sampled: SampleOutcome,
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
         match sampled {
-            Sampled { batches, error: None } => match batches.into_iter().next() {
+            SampleOutcome { batches, error: None } => match batches.into_iter().next() {
                 Some(drawn) => self.batch_or_singles(py, drawn, reading),
                 None => Err(raise(py, no_batch())),
             },
-            Sampled { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
+            SampleOutcome { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
         }
     }
 
@@ -80,7 +80,7 @@ impl Batcher {
     pub fn partial(
         &self,
         py: Python<'_>,
-        sampled: Sampled,
+        sampled: SampleOutcome,
         reading: &Reading,
         with: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
@@ -97,7 +97,7 @@ impl Batcher {
         &self,
         py: Python<'_>,
         what: &str,
-        batches: Vec<Drawn>,
+        batches: Vec<DrawnBatch>,
         error: Error,
         reading: &Reading,
     ) -> PyResult<PyErr> {
@@ -125,10 +125,10 @@ fn ran_out(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// The draws after an attempt to make a batch of them, which takes the arrays of those that were gathered here.
-fn untouched(drawn: Drawn) -> Option<Drawn> {
+fn untouched(drawn: DrawnBatch) -> Option<DrawnBatch> {
     match drawn {
-        Drawn::Items(_) | Drawn::Arrays(_) => Some(drawn),
-        Drawn::Gathered(_) => None,
+        DrawnBatch::Items(_) | DrawnBatch::Arrays(_) => Some(drawn),
+        DrawnBatch::Gathered(_) => None,
     }
 }
 
@@ -182,13 +182,13 @@ enum Unread {
     /// Those of the draws at these positions.
     Each(Arc<Draws>, Range<usize>),
     /// Arrays that are one batch.
-    Whole(Box<Drawn>),
+    Whole(Box<DrawnBatch>),
 }
 
 impl Unread {
-    fn of(drawn: Drawn) -> Self {
+    fn of(drawn: DrawnBatch) -> Self {
         match drawn {
-            Drawn::Items(draws) => {
+            DrawnBatch::Items(draws) => {
                 let all = 0..draws.len();
                 Self::Each(Arc::new(draws), all)
             }
@@ -198,7 +198,7 @@ impl Unread {
 }
 
 impl Singles {
-    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = Drawn>, reading: &Reading) -> Self {
+    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = DrawnBatch>, reading: &Reading) -> Self {
         let rest = Mutex::new(rest.into_iter().map(Unread::of).collect());
         Self { rest, reading: reading.clone(), batcher: Batcher::default() }.after(made)
     }
@@ -233,7 +233,7 @@ impl Singles {
 
     /// A batch of one of the draws. If it cannot be read as requested, it is read as a whole.
     fn single<'py>(&self, py: Python<'py>, draws: &Draws, draw: usize) -> PyResult<Bound<'py, PyAny>> {
-        let read = |reading: &Reading| self.batcher.batch(py, &mut Drawn::Items(draws.one(draw)), reading);
+        let read = |reading: &Reading| self.batcher.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading);
         match read(&self.reading) {
             Err(error) if !ran_out(py, &error) => read(&Reading { ragged: ONE_BY_ONE.ragged, columns: None })
                 .map_err(|other| if ran_out(py, &other) { other } else { error }),

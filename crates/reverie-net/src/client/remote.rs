@@ -16,8 +16,8 @@ use crate::transport::Traffic;
 use crate::transport::client::Outlet as _;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
-use reverie_core::replay::Link;
-use reverie_core::sample::{Sampled, Windows};
+use reverie_core::replay::ConnectionInfo;
+use reverie_core::sample::{SampleOutcome, Windows};
 use reverie_core::table::{Promise, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Remote {
     }
 
     /// The state of the connection.
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> ConnectionInfo {
         let mut link = self.outbox.link();
         (link.kept_bytes, link.max_kept_bytes) = (self.outbox.kept(), self.options.max_kept_bytes);
         link.bytes_sent = self.traffic.bytes.sent.load(Ordering::Relaxed);
@@ -146,9 +146,9 @@ impl Remote {
 
     /// Draws items; the server gathers the batch.
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
-    /// the ticket ends a little later (`Deadline`). Errors are in [`Sampled::error`]; the ticket has none. Dropping the
+    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping the
     /// ticket withdraws the request.
-    pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
+    pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {
             // The server refuses this number in any case.

@@ -4,7 +4,7 @@ use crate::uninit::as_uninit;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use reverie_core::Result;
-use reverie_core::batch::{Options, OutputArray, Ragged, plan};
+use reverie_core::batch::{BatchOptions, OutputArray, Ragged, plan};
 use reverie_core::item::Item;
 use reverie_core::sample::Draws;
 use reverie_core::spec::DType;
@@ -47,7 +47,7 @@ impl ResponseBudget {
 pub(super) fn column(item: &Item, path: &str, room: &mut ResponseBudget) -> Result<Value> {
     let paths = [path.to_owned()];
     // Steps whose cells differ in size are shown padded.
-    let plan = plan(&[item], &Options { ragged: Ragged::Pad, columns: Some(&paths) })?;
+    let plan = plan(&[item], &BatchOptions { ragged: Ragged::Pad, columns: Some(&paths) })?;
     let Some(output) = plan.outputs.first() else { return Ok(json!({ "path": path })) };
     let mut described = json!({
         "path": path,

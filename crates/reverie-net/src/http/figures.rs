@@ -4,7 +4,7 @@ use super::watched::Watched;
 use crate::server::{ClientView, RequestTransport, ServerState};
 use reverie_core::chunk::TierInfo;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, Why};
+use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, WaitReport};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
@@ -196,7 +196,7 @@ pub(super) fn why(watched: &Watched) -> Value {
     json!({ "tables": watched.tables.iter().map(|table| waits(&table.why())).collect::<Vec<_>>() })
 }
 
-fn waits(why: &Why) -> Value {
+fn waits(why: &WaitReport) -> Value {
     let side = |count: u64, first: Option<f64>, reason: Option<String>| json!({ "waiting": count, "first_seconds": first, "reason": reason });
     json!({
         "table": why.table,

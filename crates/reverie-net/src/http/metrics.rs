@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSe
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use reverie_core::chunk::TierInfo;
-use reverie_core::table::{AGE_BUCKETS, Blocked, JournalInfo, Obstacle, Stats, TableInfo};
+use reverie_core::table::{AGE_BUCKETS, BlockReason, BlockedTimes, JournalInfo, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ struct TableSeries {
     waiting_inserts: u64,
     waiting_samples: u64,
     /// The times for inserts and for samples.
-    blocked: (Blocked, Blocked),
+    blocked: (BlockedTimes, BlockedTimes),
 }
 
 impl TableSeries {
@@ -171,8 +171,8 @@ impl Scrape {
         let blocked = self.tables.iter().flat_map(|of| {
             let (inserts, samples) = (&of.blocked.0, &of.blocked.1);
             let [(insert, ()), (sample, ())] = of.sides((), ());
-            let inserts = Obstacle::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
-            let samples = Obstacle::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
+            let inserts = BlockReason::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
+            let samples = BlockReason::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
             inserts.into_iter().chain(samples)
         });
         let help = "Seconds during which at least one request waited, by what held back the first";

@@ -1,6 +1,6 @@
 //! The socket's directory, which only its user can enter.
 
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ impl Drop for SocketDirectory {
 
 /// The lock of the directory, until it is dropped: a forked child that has its descriptor does not keep it.
 struct Lock {
-    _listed: Listed,
+    _listed: ListedDescriptor,
     directory: OwnedFd,
 }
 
@@ -98,7 +98,7 @@ impl Lock {
     /// `TimedOut` after `tries` tries: a process that is stopped may hold it for ever.
     fn take(directory: &Path, tries: u32) -> io::Result<Self> {
         let directory = open_own(directory)?;
-        let lock = Self { _listed: Listed::of(&directory), directory };
+        let lock = Self { _listed: ListedDescriptor::of(&directory), directory };
         for tried in 0..tries {
             if tried > 0 {
                 std::thread::sleep(BETWEEN);

@@ -14,7 +14,7 @@ use crate::server::{Limits, RequestTransport, ServerState};
 use crate::transport::ByteCounts;
 use crate::transport::server::{Lent, ServerConnection};
 use bytes::Bytes;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const BREATH: Duration = Duration::from_millis(20);
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
     /// Before the socket, which is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     socket: UnixListener,
     place: SocketDirectory,
     limits: Limits,
@@ -64,7 +64,7 @@ impl Listener {
         let socket = UnixListener::from_std(socket).map_err(failed)?;
         let budget = Budget::new(limits.total_batch_bytes);
         Ok(Self {
-            _listed: Listed::of(&socket),
+            _listed: ListedDescriptor::of(&socket),
             socket,
             place,
             limits: *limits,

@@ -7,7 +7,7 @@ use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
 use bytes::{Buf, BytesMut};
 use prost::Message;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -38,7 +38,7 @@ const LONG_AT_FIRST: usize = 256 << 10;
 pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(SocketReader, Writer)> {
     stream.set_nonblocking(true)?;
     let stream = watch(stream)?;
-    let listed = Arc::new(Listed::of(&stream));
+    let listed = Arc::new(ListedDescriptor::of(&stream));
     let stream = Arc::new(stream);
     let reader = SocketReader {
         _listed: Arc::clone(&listed),
@@ -70,7 +70,7 @@ pub(crate) enum Descriptors {
 #[derive(Debug)]
 pub(crate) struct SocketReader {
     /// Before the stream, whose descriptor is closed after it.
-    _listed: Arc<Listed>,
+    _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     buffer: Box<[u8]>,
     /// Bytes of the buffer that were received and not decoded yet.
@@ -222,7 +222,7 @@ fn receive(
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// Before the stream, whose descriptor is closed after it.
-    _listed: Arc<Listed>,
+    _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     out: BytesMut,
     /// Descriptors, each with the position in the stream at or before which it must be sent.

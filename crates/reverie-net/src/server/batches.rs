@@ -12,7 +12,9 @@ use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
 use crate::transport::server::ServerConnection;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{BatchLayout, INFO_ARRAYS, Lying, Pause, Plan, Planner, Split, Unpacking};
+use reverie_core::batch::{
+    BatchLayout, ContiguousCells, INFO_ARRAYS, Plan, Planner, Split, UnpackCallback, UnpackCost,
+};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -58,7 +60,7 @@ pub(super) struct Planned {
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
     /// The chunks that must be unpacked or read from the disk before.
-    unpacking: Unpacking,
+    unpacking: UnpackCost,
 }
 
 impl Planned {
@@ -78,7 +80,7 @@ impl Planned {
     }
 
     /// The large cells where they are in memory, if they are sent from there.
-    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
+    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
         self.split.as_ref()?.lying(draws)
     }
 
@@ -108,7 +110,7 @@ impl Batches {
                 plan: Arc::new(Plan::nothing()),
                 layout,
                 split: None,
-                unpacking: Unpacking::default(),
+                unpacking: UnpackCost::default(),
             });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
@@ -123,7 +125,7 @@ impl Batches {
         let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
         let unpacking = plan.unpacking(draws)?;
         let split =
-            if connection.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
+            if connection.takes_pieces() && unpacking == UnpackCost::default() { self.split(&plan) } else { None };
         Ok(Planned { plan, layout, split, unpacking })
     }
 
@@ -142,7 +144,7 @@ impl Batches {
         connection: &mut dyn ServerConnection,
         pool: &BlockPool,
         batch: (u64, &Planned, &Draws),
-        lying: Option<Vec<Lying>>,
+        lying: Option<Vec<ContiguousCells>>,
         leave: Option<Leave>,
         kind: (bool, bool),
     ) -> Result<Sent> {
@@ -234,7 +236,7 @@ pub(super) enum Sent {
 
 /// Cells that are being sent.
 struct SentCells {
-    cells: Lying,
+    cells: ContiguousCells,
     /// They count for the bytes of unsent batches, as a block does.
     _leave: Arc<Leave>,
 }
@@ -249,7 +251,7 @@ impl AsRef<[u8]> for SentCells {
 fn scattered(
     planned: &Planned,
     split: &Split,
-    lying: Vec<Lying>,
+    lying: Vec<ContiguousCells>,
     draws: &Draws,
     pool: &BlockPool,
     leave: &Arc<Leave>,
@@ -292,7 +294,7 @@ pub(super) fn fill_pausing(
     planned: &Planned,
     draws: &Draws,
     bytes: &mut [MaybeUninit<u8>],
-    pause: Pause<'_>,
+    pause: UnpackCallback<'_>,
 ) -> Result<()> {
     let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))

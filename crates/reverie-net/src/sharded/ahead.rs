@@ -8,7 +8,7 @@ use super::members::Members;
 use crate::trace::TraceContext;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{ArrayMemory, Description, Drawn, Gathered, SampleRequest, Schedule};
+use reverie_core::sample::{ArrayMemory, Description, DrawnBatch, GatheredBatch, SampleRequest, Schedule};
 use reverie_core::table::Withdrawal;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
@@ -43,11 +43,11 @@ struct AheadQueue {
 #[derive(Default)]
 struct AheadState {
     /// With the trace that each batch was drawn for.
-    ready: VecDeque<(Result<Drawn>, Option<TraceContext>)>,
+    ready: VecDeque<(Result<DrawnBatch>, Option<TraceContext>)>,
     /// That of the reader's call that last made room, or of the one that made the iterator.
     trace: Option<TraceContext>,
     /// The draws of a batch that was not finished.
-    unfinished: Option<Drawn>,
+    unfinished: Option<DrawnBatch>,
     has_ended: bool,
 }
 
@@ -150,7 +150,7 @@ impl Work {
     }
 
     /// The next batch; `None` if the reader closed meanwhile.
-    async fn batch(&self, parts: &[(&str, usize)]) -> Result<Option<Drawn>> {
+    async fn batch(&self, parts: &[(&str, usize)]) -> Result<Option<DrawnBatch>> {
         let (mut all, mut whole) = (Vec::new(), true);
         for (table, count) in parts {
             let table = self.group.open(table, &self.end).await?;
@@ -190,8 +190,8 @@ impl Work {
 }
 
 /// Gathers items of this process.
-fn gathered(drawn: Drawn, reading: &ShardedReadOptions) -> Result<Drawn> {
-    let Drawn::Items(mut draws) = drawn else { return Ok(drawn) };
+fn gathered(drawn: DrawnBatch, reading: &ShardedReadOptions) -> Result<DrawnBatch> {
+    let DrawnBatch::Items(mut draws) = drawn else { return Ok(drawn) };
     let plan = Planner::new(&reading.options()).plan_draws(&draws)?;
     let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
@@ -202,11 +202,11 @@ fn gathered(drawn: Drawn, reading: &ShardedReadOptions) -> Result<Drawn> {
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
     plan.gather_draws(&draws, &mut out)?;
     draws.items = Vec::new();
-    Ok(Drawn::Gathered(Gathered { draws, description: Description::Plan(plan), arrays }))
+    Ok(DrawnBatch::Gathered(GatheredBatch { draws, description: Description::Plan(plan), arrays }))
 }
 
 impl Batches for Ahead {
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         let mut state = self.queue.wait(timeout, |state| !state.ready.is_empty() || state.has_ended);
         let (next, has_ended) = (state.ready.pop_front(), state.has_ended);
         state.trace = TraceContext::current();
@@ -224,14 +224,14 @@ impl Batches for Ahead {
     /// What is drawn from several servers is not leased.
     fn again(&mut self) {}
 
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         self.withdrawal.make();
         self.queue.closing.notify_one();
         self.queue.taken.notify_one();
         drop(self.queue.wait(CLOSING, |state| state.has_ended));
         self.task.abort();
         let mut state = self.queue.state();
-        let ready: Vec<Drawn> = state.ready.drain(..).filter_map(|(batch, _)| batch.ok()).collect();
+        let ready: Vec<DrawnBatch> = state.ready.drain(..).filter_map(|(batch, _)| batch.ok()).collect();
         ready.into_iter().chain(state.unfinished.take()).collect()
     }
 }
@@ -251,7 +251,7 @@ impl Only {
 
 impl Batches for Only {
     /// As of several servers: ends when the client is closed, and takes note of a lost server.
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         if self.has_ended {
             return Some(Ok(None));
         }
@@ -270,7 +270,7 @@ impl Batches for Only {
         self.batches.again();
     }
 
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         self.batches.close()
     }
 }

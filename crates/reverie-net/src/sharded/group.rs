@@ -6,7 +6,7 @@ use super::model::Model;
 use super::table::{Table, TableKind};
 use crate::client::runtime;
 use reverie_core::replay::Replay;
-use reverie_core::sample::Allocate;
+use reverie_core::sample::ArrayAllocator;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{RequestHolder, TableOptions, Ticket, Withdrawal};
@@ -39,7 +39,7 @@ pub struct ShardedOptions {
     /// Fixes the choice of servers for draws.
     pub seed: u64,
     /// Returns memory for batches that are joined.
-    pub allocate: Allocate,
+    pub allocate: ArrayAllocator,
 }
 
 /// Several servers as one replay: an item is drawn as if all were in one table.

@@ -3,14 +3,14 @@
 use super::calls::RequestEnd;
 use super::join::ShardedReadOptions;
 use super::table::Table;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
 /// The answers of one round.
 #[derive(Default)]
 pub(super) struct Round {
-    pub(super) drawn: Vec<(usize, Drawn)>,
+    pub(super) drawn: Vec<(usize, DrawnBatch)>,
     /// Servers that were lost, or restarted: no draw of theirs is used.
     pub(super) lost: Vec<usize>,
     /// A server did not answer in time, or refused.
@@ -54,7 +54,7 @@ impl Round {
                 continue;
             }
             let (batches, error) = match outcome {
-                Ok(Sampled { batches, error }) => (batches, error),
+                Ok(SampleOutcome { batches, error }) => (batches, error),
                 Err(error) => (Vec::new(), Some(error)),
             };
             for drawn in batches {

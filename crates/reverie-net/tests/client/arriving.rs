@@ -3,7 +3,7 @@
 use super::fake::{Fake, Talk};
 use super::support::{SECOND, draws};
 use reverie_core::Error;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::Structure;
 use reverie_net::convert;
 use reverie_net::proto::server_message::Body;
@@ -13,7 +13,7 @@ use reverie_net::proto::{self, Part};
 const BYTES: u64 = 7 * 4 * 8;
 
 /// A client's answer where the server announces four draws of so many bytes, and then sends these parts.
-async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> Sampled {
+async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> SampleOutcome {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);

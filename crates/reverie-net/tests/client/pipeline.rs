@@ -4,7 +4,7 @@ use super::fake::{Fake, Talk};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind, until};
 use reverie_core::Error;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, Schedule};
+use reverie_core::sample::{DrawnBatch, Schedule};
 use reverie_net::client::{Pipeline, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::{reply, request};
@@ -30,7 +30,7 @@ fn pipeline(fake: &Fake, schedule: Schedule) -> Pipeline {
     Pipeline::new(fake.client(10 * SECOND), schedule, form)
 }
 
-async fn next(pipeline: &mut Pipeline) -> Drawn {
+async fn next(pipeline: &mut Pipeline) -> DrawnBatch {
     until(|| pipeline.next(Duration::ZERO)).await.unwrap().unwrap()
 }
 

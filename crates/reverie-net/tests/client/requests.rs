@@ -6,7 +6,7 @@ use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::replay::Replay;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Ticket, Updated, Updates};
+use reverie_core::table::{ChangeCounts, Ticket, Updates};
 use reverie_net::client::Remote;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
@@ -183,7 +183,7 @@ async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_n
     assert_eq!(talk.request().await, second, "the first was answered, the second was not");
     assert_eq!(talk.received[0].below, second.id);
     talk.reply(second.id, reply::Body::Mutated(proto::Mutated { applied: 1, ..Default::default() })).await;
-    assert_eq!(update.await.unwrap(), (Updated { applied: 1, stale: 0 }, Updated::default()));
+    assert_eq!(update.await.unwrap(), (ChangeCounts { applied: 1, stale: 0 }, ChangeCounts::default()));
     let link = client.link();
     assert_eq!((link.reconnects, link.server_restarts, link.connected), (1, 0, true));
 }

@@ -5,7 +5,7 @@ use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::BatchLayout;
 use reverie_core::batch::{OutputArray, Ragged, Role};
 use reverie_core::chunk::Compression;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Inserts, Priority};
 use reverie_net::client::{Remote, SampleRequest};
@@ -69,7 +69,7 @@ pub async fn send_kind(
 }
 
 /// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
-pub fn assert_batch(sampled: &Sampled, n: usize) {
+pub fn assert_batch(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
     let batch = batch.arrays().expect("arrays that arrived");

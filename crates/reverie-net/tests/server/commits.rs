@@ -3,7 +3,7 @@
 use crate::full_journal::Full;
 use crate::resume::{cancel, reconnected, until};
 use crate::support::*;
-use reverie_core::table::{Change, Keys, Priority, Sent};
+use reverie_core::table::{Change, Keys, Priority, SentInsert};
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
@@ -51,7 +51,7 @@ async fn the_error_of_an_insert_whose_rest_goes_in_when_its_journal_fails_names_
         let (host, journal) = host(vec![table("a")], Limits::default());
         let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
         let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
-        drop(known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
+        drop(known.insert_sent(items, SentInsert { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
         journal.commit();
         let mut session = host.session(1).await;
         session.take_id(10);

@@ -10,7 +10,7 @@ mod rows;
 use disk::FakeDisk;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-use reverie_core::checkpoint::{Keep, Store, latest, load};
+use reverie_core::checkpoint::{RetentionPolicy, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::table::limiter::Limiter;
@@ -242,7 +242,7 @@ impl World {
     }
 
     fn store(&self) -> Store {
-        Store::new(Arc::new(self.disk.clone()), FOLDER.into(), Keep { count: 2, max_age: None }).unwrap()
+        Store::new(Arc::new(self.disk.clone()), FOLDER.into(), RetentionPolicy { count: 2, max_age: None }).unwrap()
     }
 
     fn confirm(&self, table: &'static str, values: Range<i64>, keys: &Keys) {

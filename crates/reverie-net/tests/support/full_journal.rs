@@ -3,7 +3,7 @@
 
 use reverie_core::chunk::Chunk;
 use reverie_core::error::{Error, Result};
-use reverie_core::table::{Durable, JournalInfo, Promise, RequestHolder, Ticket};
+use reverie_core::table::{JournalInfo, Promise, RequestHolder, TableJournal, Ticket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -60,7 +60,7 @@ impl Full {
     }
 }
 
-impl Durable for Full {
+impl TableJournal for Full {
     fn barrier(&self) -> Ticket<()> {
         if self.failed.load(Relaxed) {
             return Ticket::done(Err(failure()));

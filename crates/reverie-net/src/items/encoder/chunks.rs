@@ -5,7 +5,7 @@ use super::known::{ByAddress, LOOKED_AT, Pushed};
 use crate::bulk::BulkOut;
 use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use prost::encoding::encoded_len_varint;
-use reverie_core::chunk::{Chunk, PackedBytes, Raw};
+use reverie_core::chunk::{Chunk, PackedBytes, RawCells};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ struct Note {
 }
 
 enum What {
-    Cells(Raw, Columns),
+    Cells(RawCells, Columns),
     Packed(PackedBytes),
 }
 
@@ -276,7 +276,7 @@ fn no_room(needed: u64) -> Result<Option<Pushed>> {
 
 /// Notes the unsent cells of all columns; returns the bytes of a cell for which there is no room.
 fn note_cells(
-    raw: &Raw,
+    raw: &RawCells,
     columns: &mut [(u32, u32)],
     sent: &mut ColumnCounts,
     planned: &mut u64,
@@ -300,7 +300,7 @@ fn note_cells(
 }
 
 fn put_cells(
-    raw: &Raw,
+    raw: &RawCells,
     columns: &[(u32, u32)],
     bulk: &mut dyn BulkOut,
     message: proto::ChunkCells,

@@ -9,7 +9,7 @@ use crate::convert;
 use crate::items::ArrivedInsert;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
-use reverie_core::table::{Keys, Sent, SharedTable, Ticket};
+use reverie_core::table::{Keys, SentInsert, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -115,7 +115,7 @@ impl Session {
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
-                table.insert_sent(items, Sent { sender, number: id }, before)
+                table.insert_sent(items, SentInsert { sender, number: id }, before)
             }
             None => table.insert(items),
         };

@@ -11,7 +11,7 @@ use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
 use reverie_core::batch::INFO_ARRAYS;
-use reverie_core::replay::Waits;
+use reverie_core::replay::WaitSummary;
 use reverie_core::table::{Lessee, Tally, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -296,7 +296,9 @@ impl Session {
             }
             request::Body::Info(_) => (Ok(Body::Info(self.shared.info())), false),
             request::Body::Why(table) => (
-                tables.get(&table).map(|table| Body::Why(convert::table::encode_waits(Waits::from(&table.why())))),
+                tables
+                    .get(&table)
+                    .map(|table| Body::Why(convert::table::encode_waits(WaitSummary::from(&table.why())))),
                 false,
             ),
             // The caller handles these.

@@ -4,7 +4,7 @@ use super::super::reading::ReadOptions;
 use super::super::samples::Answer;
 use super::*;
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::table::{Change, Leased, Lessee, SharedTable};
+use reverie_core::table::{Change, LeasedSlot, Lessee, SharedTable};
 
 const CLIENT: u8 = 3;
 const REQUEST: u64 = 7;
@@ -25,7 +25,7 @@ fn consuming(items: usize) -> (Arc<ServerState>, Arc<SharedTable>) {
 /// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
 fn restarted() -> (Arc<ServerState>, Arc<SharedTable>) {
     let (shared, table) = consuming(2);
-    let first = table.cut().iter().map(|(slot, of, _)| Leased { slot, generation: of.generation }).next().unwrap();
+    let first = table.cut().iter().map(|(slot, of, _)| LeasedSlot { slot, generation: of.generation }).next().unwrap();
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     shared.tables.hold_lease("a", lessee, &[first]).unwrap();
     assert_eq!(left(&table), (1, 1, 1));
