@@ -1,6 +1,6 @@
 //! The promises that callers wait for, by kind of request.
 
-use super::described::Described;
+use super::server_description::ServerDescription;
 use crate::convert;
 use crate::proto::reply::Body as Reply;
 use crate::proto::request::Body;
@@ -27,7 +27,7 @@ pub(super) enum RequestPromise {
     Checkpoint(Promise<String>),
     Tally(Promise<Tally>),
     /// The server's description; filled in when the connection is made.
-    Described(Promise<Option<Arc<Described>>>),
+    Described(Promise<Option<Arc<ServerDescription>>>),
 }
 
 impl RequestPromise {

@@ -4,8 +4,8 @@
 //! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
 use super::answer::RequestPromise;
-use super::described::Described;
 use super::known_tables::KnownTables;
+use super::server_description::ServerDescription;
 use super::work::{Handling, NewInsert, NewRequest, QueuedWork, crosses};
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
@@ -206,7 +206,7 @@ impl Outbox {
         self.lock().tables.get(table).map(read)
     }
 
-    pub(super) fn described(&self) -> Option<Arc<Described>> {
+    pub(super) fn described(&self) -> Option<Arc<ServerDescription>> {
         self.lock().tables.described()
     }
 

@@ -1,10 +1,10 @@
 //! A client of one server: it leaves requests for the task that holds the connection.
 
 use super::answer::RequestPromise;
-use super::described::Described;
 use super::dial::Dial;
 use super::engine::Engine;
 use super::outbox::{ClientEnding, Outbox};
+use super::server_description::ServerDescription;
 use super::work::Handling;
 use super::{runtime, task};
 use crate::convert::batch::{encode_reading, encode_windows};
@@ -114,7 +114,7 @@ impl Remote {
 
     /// The server's description; connects if there was no connection yet.
     /// Errors: `Unavailable`, `Unauthenticated`, `Protocol`.
-    pub fn describe(&self) -> Ticket<Option<Arc<Described>>> {
+    pub fn describe(&self) -> Ticket<Option<Arc<ServerDescription>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
             None => self.outbox.request(None, None, Handling::default(), RequestPromise::Described),
@@ -146,8 +146,8 @@ impl Remote {
 
     /// Draws items; the server gathers the batch.
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
-    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping the
-    /// ticket withdraws the request.
+    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping
+    /// the ticket withdraws the request.
     pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {

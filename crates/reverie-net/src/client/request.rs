@@ -2,7 +2,7 @@
 
 use super::answer::RequestPromise;
 use super::answer_time::earlier;
-use super::arriving::Arriving;
+use super::arriving_batch::ArrivingBatch;
 use crate::deadline::after;
 use crate::proto;
 use reverie_core::Error;
@@ -26,7 +26,7 @@ pub(super) struct Request {
     /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
     pub(super) returning: bool,
     pub(super) batches: Vec<DrawnBatch>,
-    pub(super) arriving: Option<Arriving>,
+    pub(super) arriving: Option<ArrivingBatch>,
     pub(super) patient: bool,
     /// See [`NewRequest::leases`](super::work::NewRequest::leases).
     pub(super) leases: bool,

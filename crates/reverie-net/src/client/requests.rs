@@ -183,7 +183,7 @@ impl Requests {
     }
 
     /// Answers the requests for the server's description.
-    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::described::Described>) {
+    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::server_description::ServerDescription>) {
         let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
         for id in waiting {
             if let Some(RequestPromise::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {

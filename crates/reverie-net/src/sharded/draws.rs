@@ -3,7 +3,7 @@
 use super::calls::RequestEnd;
 use super::join::{Part, ShardedReadOptions, joined, probabilities};
 use super::model::{KeptDraws, Split};
-use super::round::{Ask, Round, asks, fail, plain};
+use super::round::{Round, ShardRequest, asks, fail, plain};
 use super::table::Table;
 use reverie_core::batch::Ragged;
 use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest, Windows};
@@ -169,7 +169,7 @@ impl Draws<'_> {
         Ok(())
     }
 
-    async fn ask_all(&self, asks: Vec<(usize, Ask)>) -> Round {
+    async fn ask_all(&self, asks: Vec<(usize, ShardRequest)>) -> Round {
         Round::ask(self.table, self.end, self.reading, asks).await
     }
 
@@ -242,7 +242,7 @@ impl Draws<'_> {
             let model = table.model();
             (0..model.len()).filter(|shard| model.is_present(*shard)).collect()
         };
-        let ask = |count| if count > 0 { Ask::Draws(plain(count)) } else { Ask::Tally };
+        let ask = |count| if count > 0 { ShardRequest::Draws(plain(count)) } else { ShardRequest::Tally };
         let asked = present.iter().map(|shard| (*shard, ask(split.counts[*shard]))).collect();
         let round = self.ask_all(asked).await;
         if round.error.is_some() {

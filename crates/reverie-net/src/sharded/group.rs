@@ -187,16 +187,16 @@ impl Sharded {
         if let Some(outcome) = driven.poll() {
             return Ticket::done(outcome);
         }
-        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(UnawaitedHolder), 0, false);
         self.0.runtime.spawn(async move { promise.fill(driven.await) });
         ticket
     }
 }
 
 /// Requests that no caller waits for are not withdrawn.
-struct Unawaited;
+struct UnawaitedHolder;
 
-impl<T> RequestHolder<T> for Unawaited {
+impl<T> RequestHolder<T> for UnawaitedHolder {
     fn withdraw(&self, _: u64) -> Option<T> {
         None
     }

@@ -62,7 +62,7 @@ pub(super) fn joined(mut parts: Vec<Part>, reading: &BatchOptions<'_>, allocate:
     let stays = parts.iter().all(|part| matches!(part.drawn, DrawnBatch::Items(_)));
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for Part { drawn, len, chance, size, .. } in parts {
-        let (mut draws, piece) = Piece::of(drawn, len, reading, stays)?;
+        let (mut draws, piece) = PartArrays::of(drawn, len, reading, stays)?;
         draws.probabilities.iter_mut().for_each(|probability| *probability *= chance);
         draws.table_sizes.fill(size);
         all.append(draws);
@@ -93,7 +93,7 @@ pub(super) fn merged(
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for drawn in parts {
         let len = drawn.len();
-        let (draws, piece) = Piece::of(drawn, len, reading, false)?;
+        let (draws, piece) = PartArrays::of(drawn, len, reading, false)?;
         all.append(draws);
         pieces.extend(piece);
     }
@@ -146,14 +146,14 @@ fn figures(arrays: &Arrays, len: usize) -> Draws {
 }
 
 /// The arrays of one part.
-enum Piece {
+enum PartArrays {
     /// Gathered here, for a batch that arrays from a network are part of.
     Here { plan: Arc<Plan>, arrays: Vec<Vec<u8>>, one_step: bool },
     /// From a network, with the descriptions of the arrays of the used draws.
     There { arrays: Box<Arrays>, outputs: Vec<OutputArray> },
 }
 
-impl Piece {
+impl PartArrays {
     /// The figures of the used draws, and their arrays if there are draws. With `stays`, items stay in the draws.
     fn of(drawn: DrawnBatch, len: usize, reading: &BatchOptions<'_>, stays: bool) -> Result<(Draws, Option<Self>)> {
         match drawn {
@@ -235,13 +235,13 @@ impl Piece {
 
 /// Copies the pieces into one batch, one after the other, or draw `n` to row `rows[n]`.
 fn copied(
-    pieces: &[Piece],
+    pieces: &[PartArrays],
     draws: Draws,
     rows: Option<&[usize]>,
     ragged: Ragged,
     allocate: ArrayAllocator,
 ) -> Result<DrawnBatch> {
-    let of_pieces: Vec<&[OutputArray]> = pieces.iter().map(Piece::outputs).collect();
+    let of_pieces: Vec<&[OutputArray]> = pieces.iter().map(PartArrays::outputs).collect();
     let outputs = join_outputs(&of_pieces, ragged)?;
     let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(outputs.len());
     for (index, whole) in outputs.iter().enumerate() {

@@ -1,12 +1,12 @@
 //! The operations of several servers as one replay.
 
-use super::ahead::{Ahead, Only};
 use super::calls::{RequestEnd, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
 use super::group::{Sharded, ShardedState};
 use super::join::{ShardedReadOptions, figures_of, merged};
 use super::merge::{chosen, infos, links, longest, one, queried, waits, whole};
+use super::prefetch::{PrefetchTask, SingleServerBatches};
 use super::table::Table;
 use reverie_core::append::Sink;
 use reverie_core::batch::{BatchOptions, ONE_BY_ONE};
@@ -119,10 +119,10 @@ impl Replay for Sharded {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
         if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
             let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
-            return Ok(Box::new(Only::new(batches, &self.0.members)));
+            return Ok(Box::new(SingleServerBatches::new(batches, &self.0.members)));
         }
         let reading = ShardedReadOptions::new(reading, allocate);
-        Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
+        Ok(Box::new(PrefetchTask::new(&self.0, schedule, reading)))
     }
 
     fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {

@@ -1,6 +1,6 @@
 //! Batches that do not arrive as they were announced.
 
-use super::fake::{Fake, Talk};
+use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, draws};
 use reverie_core::Error;
 use reverie_core::sample::SampleOutcome;
@@ -14,10 +14,10 @@ const BYTES: u64 = 7 * 4 * 8;
 
 /// A client's answer where the server announces four draws of so many bytes, and then sends these parts.
 async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> SampleOutcome {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
-    let mut talk: Talk = fake.session().await;
+    let mut talk: FakeSession = fake.session().await;
     let id = talk.request().await.id;
     let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
     let batch =

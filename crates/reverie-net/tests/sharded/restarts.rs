@@ -1,6 +1,6 @@
 //! Servers that were restarted while their clients waited for them, on a clock of the test's own.
 
-use crate::full_journal::Full;
+use crate::full_journal::FullJournal;
 use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
 use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
@@ -236,7 +236,7 @@ async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it
     let client = joined(&hosts, alone(None));
     assert!(client.can_sample("t", 1).await.unwrap());
     let journaled = hosts[1].tables.get("t").unwrap();
-    assert!(journaled.set_durable(Arc::new(Full::default())));
+    assert!(journaled.set_durable(Arc::new(FullJournal::default())));
     hosts[0].log.is_silent.store(true, SeqCst);
     let nothing = Updates { keys: &[], priorities: &[], if_version: None, neighbours: None };
     let late = [

@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-struct Storm {
+struct RandomFaults {
     random: Xoshiro256PlusPlus,
     hosts: Vec<Arc<Host>>,
     keys: Vec<i64>,
 }
 
-impl Storm {
+impl RandomFaults {
     fn below(&mut self, end: u64) -> u64 {
         self.random.next_u64() % end
     }
@@ -91,7 +91,7 @@ async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<(
 
 async fn rage(seed: u64, limiter: Option<Limiter>) {
     let hosts: Vec<_> = (0..3).map(|shard| Arc::new(Host::new(shard, table(limiter.is_some())))).collect();
-    let mut storm = Storm { random: Xoshiro256PlusPlus::seed_from_u64(seed), hosts, keys: Vec::new() };
+    let mut storm = RandomFaults { random: Xoshiro256PlusPlus::seed_from_u64(seed), hosts, keys: Vec::new() };
     let client = joined(&storm.hosts, alone(limiter));
     client.ready().await.unwrap();
     let mut running = tokio::task::JoinSet::new();

@@ -23,16 +23,16 @@ use tokio::task::JoinHandle;
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
-pub(super) struct Ahead {
-    queue: Arc<AheadQueue>,
+pub(super) struct PrefetchTask {
+    queue: Arc<PrefetchQueue>,
     withdrawal: Withdrawal,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct AheadQueue {
+struct PrefetchQueue {
     /// Held for a push or a pop.
-    state: Mutex<AheadState>,
+    state: Mutex<PrefetchState>,
     changed: Condvar,
     /// Notified when the reader took a batch.
     taken: Notify,
@@ -41,7 +41,7 @@ struct AheadQueue {
 }
 
 #[derive(Default)]
-struct AheadState {
+struct PrefetchState {
     /// With the trace that each batch was drawn for.
     ready: VecDeque<(Result<DrawnBatch>, Option<TraceContext>)>,
     /// That of the reader's call that last made room, or of the one that made the iterator.
@@ -51,13 +51,13 @@ struct AheadState {
     has_ended: bool,
 }
 
-impl AheadQueue {
-    fn state(&self) -> MutexGuard<'_, AheadState> {
+impl PrefetchQueue {
+    fn state(&self) -> MutexGuard<'_, PrefetchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there is a batch or the end, at most for `timeout`.
-    fn wait(&self, timeout: Duration, until: impl Fn(&AheadState) -> bool) -> MutexGuard<'_, AheadState> {
+    fn wait(&self, timeout: Duration, until: impl Fn(&PrefetchState) -> bool) -> MutexGuard<'_, PrefetchState> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| !until(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -65,7 +65,7 @@ impl AheadQueue {
 
 /// Marks the end however the task ends: by a panic or an abort, the outcome is an error.
 struct EndMarker {
-    queue: Arc<AheadQueue>,
+    queue: Arc<PrefetchQueue>,
     outcome: Result<()>,
 }
 
@@ -82,20 +82,20 @@ impl Drop for EndMarker {
 }
 
 /// The data of the task.
-struct Work {
+struct PrefetchWork {
     group: Arc<ShardedState>,
-    queue: Arc<AheadQueue>,
+    queue: Arc<PrefetchQueue>,
     schedule: Schedule,
     reading: ShardedReadOptions,
     end: RequestEnd,
 }
 
-impl Ahead {
+impl PrefetchTask {
     pub(super) fn new(group: &Arc<ShardedState>, schedule: Schedule, reading: ShardedReadOptions) -> Self {
-        let (queue, withdrawal) = (Arc::<AheadQueue>::default(), Withdrawal::default());
+        let (queue, withdrawal) = (Arc::<PrefetchQueue>::default(), Withdrawal::default());
         queue.state().trace = TraceContext::current();
         let end = RequestEnd::new(&group.runtime, None, &withdrawal);
-        let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
+        let work = PrefetchWork { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
             let defect = "the task that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             let mut ending =
@@ -106,7 +106,7 @@ impl Ahead {
     }
 }
 
-impl Work {
+impl PrefetchWork {
     async fn until_closed(&self) -> Result<()> {
         let mut run = pin!(self.run());
         loop {
@@ -205,7 +205,7 @@ fn gathered(drawn: DrawnBatch, reading: &ShardedReadOptions) -> Result<DrawnBatc
     Ok(DrawnBatch::Gathered(GatheredBatch { draws, description: Description::Plan(plan), arrays }))
 }
 
-impl Batches for Ahead {
+impl Batches for PrefetchTask {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         let mut state = self.queue.wait(timeout, |state| !state.ready.is_empty() || state.has_ended);
         let (next, has_ended) = (state.ready.pop_front(), state.has_ended);
@@ -237,19 +237,19 @@ impl Batches for Ahead {
 }
 
 /// The batches of an only server, which makes them itself.
-pub(super) struct Only {
+pub(super) struct SingleServerBatches {
     batches: Box<dyn Batches>,
     members: Arc<Members>,
     has_ended: bool,
 }
 
-impl Only {
+impl SingleServerBatches {
     pub(super) fn new(batches: Box<dyn Batches>, members: &Arc<Members>) -> Self {
         Self { batches, members: Arc::clone(members), has_ended: false }
     }
 }
 
-impl Batches for Only {
+impl Batches for SingleServerBatches {
     /// As of several servers: ends when the client is closed, and takes note of a lost server.
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         if self.has_ended {
@@ -275,7 +275,7 @@ impl Batches for Only {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for PrefetchTask {
     fn drop(&mut self) {
         self.task.abort();
     }
