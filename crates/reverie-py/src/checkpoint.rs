@@ -4,8 +4,8 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
 use crate::interruptible::{FILES, interruptible, interruptible_at_second, uninterrupted};
-use crate::live::Live;
 use crate::options::options_dict;
+use crate::process_local::ProcessLocal;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -26,14 +26,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The folder of one server's checkpoints.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct CheckpointFolder {
-    store: Live<Arc<Store>>,
+    store: ProcessLocal<Arc<Store>>,
 }
 
 /// Saves the tables of one server in a folder, on request or periodically.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Checkpoints {
-    parts: Live<(Arc<Saver>, Arc<SystemClock>)>,
-    periodic: Live<OnceLock<PeriodicThread>>,
+    parts: ProcessLocal<(Arc<Saver>, Arc<SystemClock>)>,
+    periodic: ProcessLocal<OnceLock<PeriodicThread>>,
 }
 
 fn now() -> Duration {
@@ -63,7 +63,7 @@ impl CheckpointFolder {
             }
             Ok(store)
         })?;
-        Ok(Self { store: Live::new(Arc::new(store), "server") })
+        Ok(Self { store: ProcessLocal::new(Arc::new(store), "server") })
     }
 
     /// The newest checkpoint that the folder had; None if there was none.
@@ -91,11 +91,11 @@ impl Checkpoints {
         let store = Arc::clone(folder.store.get(py)?);
         let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(FILES), store, now));
         server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
-        if server.saver.set(Live::new(Arc::clone(&saver), "server")).is_err() {
+        if server.saver.set(ProcessLocal::new(Arc::clone(&saver), "server")).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
         }
         let parts = (saver, Arc::clone(server.clock()));
-        Ok(Self { parts: Live::new(parts, "server"), periodic: Live::new(OnceLock::new(), "server") })
+        Ok(Self { parts: ProcessLocal::new(parts, "server"), periodic: ProcessLocal::new(OnceLock::new(), "server") })
     }
 
     /// Loads a checkpoint's items into the server's tables, which must be unused.

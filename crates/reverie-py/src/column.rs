@@ -1,6 +1,6 @@
 //! The columns of a writer's history, and of trajectories.
 
-use crate::array::{Fresh, descr};
+use crate::array::{NewArray, descr};
 use crate::enter::{locked, reading};
 use crate::index::Index;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -201,7 +201,7 @@ impl TrajectoryColumn {
         let plan = crate::enter::quick(py, || batch::plan(&items, &BatchOptions::default()))?;
         let output = &plan.outputs[0];
         // A batch of one: the same bytes without the leading axis.
-        let mut fresh = Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
+        let mut fresh = NewArray::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
         let mut out = [fresh.bytes()];
         reading(py, &items, output.bytes(), || plan.gather(&items, &mut out))?;
         Ok(fresh.done())

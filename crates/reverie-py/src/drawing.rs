@@ -1,11 +1,11 @@
 //! Draws that a caller waits for, as batches.
 
 use crate::array::numbers;
-use crate::enter::{Deadline, Expired, ITEM_BYTES, READ_BYTES, ask};
+use crate::enter::{Deadline, ExpiredRequest, ITEM_BYTES, READ_BYTES, ask};
 use crate::errors::raise;
 use crate::handle::Handle;
-use crate::reach::{answer, drawn};
-use crate::reading::Reading;
+use crate::read_options::ReadOptions;
+use crate::replay_backend::{answer, drawn};
 use crate::undelivered::no_batch;
 use pyo3::prelude::*;
 use reverie_core::Error;
@@ -18,7 +18,7 @@ pub fn batch<'py>(
     py: Python<'py>,
     table: &str,
     request: SampleRequest,
-    reading: &Reading,
+    reading: &ReadOptions,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
@@ -39,7 +39,7 @@ pub fn available<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
-    let (reading, batcher) = (Reading { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
+    let (reading, batcher) = (ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
     let asked =
         ask(py, at_most.saturating_mul(ITEM_BYTES), || Ok(replay.sample_available(table, at_most, deadline.limit())))?;
     let SampleOutcome { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {
@@ -63,7 +63,7 @@ pub fn get<'py>(
     py: Python<'py>,
     table: &str,
     keys: &Bound<'py, PyAny>,
-    reading: &Reading,
+    reading: &ReadOptions,
     deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (replay, keys) = (client.reach().replay(py)?, numbers::<i64>(keys, "keys")?);
@@ -79,7 +79,12 @@ pub fn get<'py>(
 }
 
 /// The error of a wait that ended early, with the draws made so far.
-fn late_draws(client: &Handle, py: Python<'_>, mut left: Expired<SampleOutcome>, reading: &Reading) -> PyErr {
+fn late_draws(
+    client: &Handle,
+    py: Python<'_>,
+    mut left: ExpiredRequest<SampleOutcome>,
+    reading: &ReadOptions,
+) -> PyErr {
     if let Some(Error::NotCommitted { why, .. }) = &left.done.error {
         // In addition to what the other draws wait for.
         left.why = [left.why.as_str(), why].into_iter().filter(|why| !why.is_empty()).collect::<Vec<_>>().join("; ");

@@ -3,7 +3,7 @@
 use crate::enter::{Deadline, quick};
 use crate::handle::Handle;
 use crate::options::options_dict;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use reverie_core::chunk::TierInfo;

@@ -5,7 +5,7 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
 use crate::handle::Handle;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use crate::undelivered::no_batch;
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};

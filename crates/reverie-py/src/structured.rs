@@ -1,14 +1,14 @@
 //! Structured writing: from steps to the items of configs, into tables or as arrays.
 
-use crate::array::{Cell, Fresh, read};
+use crate::array::{Cell, NewArray, read};
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{locked, quick, reading};
 use crate::errors::signature;
 use crate::intake::CallColumns;
-use crate::live::Live;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
 use crate::notes::{note, step_written};
+use crate::process_local::ProcessLocal;
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
@@ -323,7 +323,7 @@ impl StructuredWriter {
 /// The engine's side of `reverie.PatternDataset`: the items of configs as arrays, without tables.
 #[pyclass(frozen, module = "reverie._native", name = "Patterns")]
 pub struct Patterns {
-    steps: Live<StepMatcher>,
+    steps: ProcessLocal<StepMatcher>,
     /// Used under the GIL only.
     nests: Mutex<Unflattener>,
 }
@@ -334,7 +334,7 @@ impl Patterns {
     fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<ConfigArguments<'_>>) -> PyResult<Self> {
         let configs = configs.into_iter().map(config).collect::<PyResult<_>>()?;
         let steps = StepMatcher::new(py, Arc::new(Meter::default()), Compression::None, paths, configs, Vec::new())?;
-        Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
+        Ok(Self { steps: ProcessLocal::new(steps, "iterator"), nests: Mutex::default() })
     }
 
     /// Appends a whole step; returns the trajectories that it completes.
@@ -360,12 +360,13 @@ impl Patterns {
         let items = [item];
         let plan = quick(py, || batch::plan(&items, &BatchOptions::default()))?;
         // A batch of one: the same bytes without the leading axis.
-        let fresh = plan.outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..]));
-        let mut fresh: Vec<Fresh<'py>> = fresh.collect::<PyResult<_>>()?;
+        let fresh =
+            plan.outputs.iter().map(|output| NewArray::new(py, output.dtype, output.itemsize, &output.shape[1..]));
+        let mut fresh: Vec<NewArray<'py>> = fresh.collect::<PyResult<_>>()?;
         let bytes = plan.outputs.iter().map(batch::OutputArray::bytes).sum();
-        let mut out: Vec<_> = fresh.iter_mut().map(Fresh::bytes).collect();
+        let mut out: Vec<_> = fresh.iter_mut().map(NewArray::bytes).collect();
         reading(py, &items, bytes, || plan.gather(&items, &mut out))?;
         let mut nests = self.nests.try_lock().map_err(|_| busy())?;
-        nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(Fresh::done))
+        nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(NewArray::done))
     }
 }

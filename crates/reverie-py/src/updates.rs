@@ -4,7 +4,7 @@ use crate::array::numbers;
 use crate::count::Count;
 use crate::enter::{Deadline, ask, copying, late, quick};
 use crate::handle::Handle;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reverie_core::table::{ChangeCounts, Neighbours, Updates};

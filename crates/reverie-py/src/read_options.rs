@@ -10,14 +10,14 @@ use reverie_core::sample::{Borders, Windows};
 
 /// The read options of a batch.
 #[derive(Clone, Default, PartialEq)]
-pub struct Reading {
+pub struct ReadOptions {
     /// Paths; `None` for all.
     pub columns: Option<Vec<String>>,
     /// The handling of unequal lengths.
     pub ragged: Ragged,
 }
 
-impl Reading {
+impl ReadOptions {
     /// Reads the arguments `columns=` and `ragged=`.
     pub fn new(columns: Option<ColumnPaths>, ragged: Option<&str>) -> PyResult<Self> {
         let ragged = match ragged {
