@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-use reverie_core::batch::{Options, plan};
+use reverie_core::batch::{BatchOptions, plan};
 use reverie_core::chunk::Meter;
 use reverie_core::item::Item;
 use reverie_net::items::{Decoder, DecoderLimits};
@@ -16,7 +16,7 @@ const LIMITS: DecoderLimits = DecoderLimits { max_chunk_bytes: 1 << 16, max_name
 /// Gathers a batch of one item. False if it is refused.
 fn gather(item: &Item) -> bool {
     let items = std::slice::from_ref(item);
-    let Ok(plan) = plan(items, &Options::default()) else { return false };
+    let Ok(plan) = plan(items, &BatchOptions::default()) else { return false };
     if plan.outputs.iter().map(|output| output.bytes() as u64).sum::<u64>() > 1 << 22 {
         return false;
     }

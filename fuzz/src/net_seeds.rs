@@ -4,7 +4,7 @@
 mod support;
 
 use prost::Message;
-use reverie_core::batch::{Options, Ragged, plan};
+use reverie_core::batch::{BatchOptions, Ragged, plan};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_net::convert::batch::encode_head;
@@ -64,7 +64,7 @@ fn main() -> std::io::Result<()> {
         let items: Vec<Item> =
             pipe.arrived.iter().flat_map(|arrived| &arrived.items).map(|(item, _)| item.clone()).take(1).collect();
         for (name, ragged) in [("plain", Ragged::Refuse), ("padded", Ragged::Pad), ("values", Ragged::Values)] {
-            let plan = plan(&items, &Options { ragged, columns: None }).expect("one item is a batch");
+            let plan = plan(&items, &BatchOptions { ragged, columns: None }).expect("one item is a batch");
             let head = encode_head(&plan.outputs, &plan.structure, plan.num_columns, false);
             put("batch_head", &format!("{kind}-{name}"), &[&[3], &head.encode_to_vec()[..]].concat())?;
             let batch = proto::Batch { id: 1, new_head: Some(head), num_draws: 3, last: true, ..Default::default() };

@@ -3,7 +3,7 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use reverie_core::batch::{Options, Plan, Planner};
+use reverie_core::batch::{BatchOptions, Plan, Planner};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn, Span};
 use reverie_core::spec::{ColumnSpec, DType, Structure, StructureKey};
@@ -43,7 +43,7 @@ fn arrays(plan: &Plan) -> Vec<Vec<MaybeUninit<u8>>> {
 }
 
 fn run(group: &mut BenchmarkGroup<'_, WallTime>, id: BenchmarkId, batches: &[Vec<Item>]) {
-    let mut planner = Planner::new(&Options::default());
+    let mut planner = Planner::new(&BatchOptions::default());
     let plan = planner.plan(&batches[0]).unwrap();
     let mut arrays = arrays(&plan);
     group.throughput(Throughput::Bytes(arrays.iter().map(|array| array.len() as u64).sum()));

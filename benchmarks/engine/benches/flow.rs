@@ -4,7 +4,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::batch::{BatchOptions, Planner, Ragged};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::sample::{Draws, SampleRequest};
@@ -93,7 +93,7 @@ fn benches(criterion: &mut Criterion) {
         group.sample_size(20).measurement_time(std::time::Duration::from_secs(2));
         group.bench_function("push", |bench| bench.iter(|| flow.push(2.0)));
         group.bench_function("sample", |bench| bench.iter(|| black_box(flow.sample())));
-        let options = Options { ragged: Ragged::Refuse, columns: None };
+        let options = BatchOptions { ragged: Ragged::Refuse, columns: None };
         let mut planner = Planner::new(&options);
         let mut outputs: Vec<Vec<MaybeUninit<u8>>> = planner
             .plan(&flow.sample().items)

@@ -3,8 +3,8 @@
 //! Prints the number of items, by which the count is divided. `tools/instructions.py` does this for every work.
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::batch::{Options, Planner};
-use reverie_core::checkpoint::{Folder, Keep, Store};
+use reverie_core::batch::{BatchOptions, Planner};
+use reverie_core::checkpoint::{LocalFileSystem, RetentionPolicy, Store};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
@@ -225,7 +225,7 @@ fn learn(work: Work, table: &Arc<SharedTable>, writer: &mut Writer) -> usize {
         (0..ROUNDS).for_each(|round| counted_info(table, key, if round % 2 == 0 { 1000.0 } else { 0.5 }));
         return ROUNDS;
     }
-    let (mut planner, mut arrays) = (Planner::new(&Options::default()), Vec::new());
+    let (mut planner, mut arrays) = (Planner::new(&BatchOptions::default()), Vec::new());
     for round in 0..ROUNDS {
         if work == Work::Gather {
             let request = SampleRequest { num_samples: LARGE_BATCH, ..SampleRequest::default() };
@@ -272,7 +272,9 @@ fn main() {
     let table = Arc::clone(tables.get("t").unwrap());
     let log = matches!(work, Work::Journaled | Work::Commits).then(|| {
         let folder = std::env::args().nth(2).expect("a folder for the journal").into();
-        let store = Arc::new(Store::new(Arc::new(Folder), folder, Keep { count: 1, max_age: None }).unwrap());
+        let store = Arc::new(
+            Store::new(Arc::new(LocalFileSystem), folder, RetentionPolicy { count: 1, max_age: None }).unwrap(),
+        );
         Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || std::time::Duration::ZERO).unwrap()
     });
     let mut writer = Writer::new(&tables);

@@ -1,7 +1,7 @@
 //! The file operations that checkpoints, journals and chunks on the disk need, and the machine's own file system.
 
 use crate::error::{Error, Result};
-use crate::inherited::Listed;
+use crate::inherited::ListedDescriptor;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ mod cancel;
 #[cfg_attr(not(windows), path = "disk/unix.rs")]
 mod system;
 
-pub use cancel::{Cancellable, cancellable};
+pub use cancel::{CancellableDisk, cancellable};
 
 /// A file system.
 ///
@@ -74,14 +74,14 @@ pub trait Input: Send + Sync {
 
 /// The machine's file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Folder;
+pub struct LocalFileSystem;
 
-struct Read {
+struct ReadableFile {
     file: File,
     size: u64,
 }
 
-impl Disk for Folder {
+impl Disk for LocalFileSystem {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
         // Appends also after the file was shortened.
         Ok(Box::new(OpenOptions::new().append(true).create_new(true).open(path)?))
@@ -90,7 +90,7 @@ impl Disk for Folder {
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
-        Ok(Box::new(Read { file, size }))
+        Ok(Box::new(ReadableFile { file, size }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -152,7 +152,7 @@ fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
 /// same reason the child must not end it.
 struct FileLock {
     /// Before the file, which is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     file: File,
     process: u32,
 }
@@ -161,7 +161,7 @@ impl FileLock {
     /// The lock of a file, of which an attempt to lock it had this outcome; `None` if another holder has it.
     fn taken(file: File, outcome: std::result::Result<(), TryLockError>) -> io::Result<Option<Self>> {
         match outcome {
-            Ok(()) => Ok(Some(Self { _listed: Listed::of(&file), file, process: std::process::id() })),
+            Ok(()) => Ok(Some(Self { _listed: ListedDescriptor::of(&file), file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -210,7 +210,7 @@ impl Output for File {
     }
 }
 
-impl Input for Read {
+impl Input for ReadableFile {
     fn size(&self) -> u64 {
         self.size
     }
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(synced.take(), [root.clone(), root.join("a"), root.join("a/b")]);
         make_folders(&folder, note).unwrap();
         assert_eq!(synced.take(), Vec::<PathBuf>::new());
-        Folder.make_folder(&root.join("d/e")).unwrap();
+        LocalFileSystem.make_folder(&root.join("d/e")).unwrap();
         assert!(root.join("d/e").is_dir());
         fs::remove_dir_all(root).unwrap();
     }
@@ -299,11 +299,11 @@ mod tests {
         let taken = file.try_lock();
         let held = FileLock::taken(file, taken).unwrap().expect("no other holder");
         let file = duplicate.try_clone().unwrap();
-        let of_child = FileLock { _listed: Listed::of(&file), file, process: std::process::id() + 1 };
+        let of_child = FileLock { _listed: ListedDescriptor::of(&file), file, process: std::process::id() + 1 };
         drop(of_child);
-        assert!(Folder.lock(&path).unwrap().is_none(), "the child does not end it");
+        assert!(LocalFileSystem.lock(&path).unwrap().is_none(), "the child does not end it");
         drop(held);
-        assert!(Folder.lock(&path).unwrap().is_some());
+        assert!(LocalFileSystem.lock(&path).unwrap().is_some());
         drop(duplicate);
         fs::remove_dir_all(root).unwrap();
     }
@@ -312,14 +312,14 @@ mod tests {
     fn readers_share_a_lock_that_keeps_writers_out_and_create_no_file() {
         let root = temporary("shared");
         let path = root.join("lock");
-        assert_eq!(Folder.lock_to_read(&path).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
-        let writer = Folder.lock(&path).unwrap();
-        assert!(Folder.lock_to_read(&path).unwrap().is_none());
+        assert_eq!(LocalFileSystem.lock_to_read(&path).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+        let writer = LocalFileSystem.lock(&path).unwrap();
+        assert!(LocalFileSystem.lock_to_read(&path).unwrap().is_none());
         drop(writer);
-        let readers = [(); 2].map(|()| Folder.lock_to_read(&path).unwrap().expect("no writer"));
-        assert!(Folder.lock(&path).unwrap().is_none());
+        let readers = [(); 2].map(|()| LocalFileSystem.lock_to_read(&path).unwrap().expect("no writer"));
+        assert!(LocalFileSystem.lock(&path).unwrap().is_none());
         drop(readers);
-        assert!(Folder.lock(&path).unwrap().is_some());
+        assert!(LocalFileSystem.lock(&path).unwrap().is_some());
         fs::remove_dir_all(root).unwrap();
     }
 

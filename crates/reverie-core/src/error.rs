@@ -7,9 +7,9 @@ use std::borrow::Cow;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A count with its noun: "1 item", "2 items".
-pub(crate) struct Counted(pub(crate) u64, pub(crate) &'static str);
+pub(crate) struct CountedNoun(pub(crate) u64, pub(crate) &'static str);
 
-impl std::fmt::Display for Counted {
+impl std::fmt::Display for CountedNoun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self(count, what) = self;
         write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
@@ -136,7 +136,7 @@ pub enum Error {
     },
 
     /// An insert whose rest was refused, or ended with its table: its first items are in the table.
-    #[error("{error}; the table keeps {} of the insert", Counted(keys.len() as u64, "item"))]
+    #[error("{error}; the table keeps {} of the insert", CountedNoun(keys.len() as u64, "item"))]
     PartlyInserted {
         /// The keys of the first items.
         keys: Keys,

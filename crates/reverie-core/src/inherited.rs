@@ -6,9 +6,9 @@
 //! A descriptor is listed right after it was opened. A child that another thread forks between the two keeps it.
 
 #[cfg(unix)]
-pub use listed::{Listed, close_inherited};
+pub use listed::{ListedDescriptor, close_inherited};
 #[cfg(not(unix))]
-pub use no_forks::{Listed, close_inherited};
+pub use no_forks::{ListedDescriptor, close_inherited};
 
 #[cfg(unix)]
 mod listed {
@@ -23,9 +23,9 @@ mod listed {
 
     /// Keeps a descriptor in the list. Must be dropped before the descriptor is closed.
     #[derive(Debug)]
-    pub struct Listed(RawFd);
+    pub struct ListedDescriptor(RawFd);
 
-    impl Listed {
+    impl ListedDescriptor {
         /// Lists an open descriptor.
         pub fn of(descriptor: &impl AsFd) -> Self {
             let descriptor = descriptor.as_fd().as_raw_fd();
@@ -36,7 +36,7 @@ mod listed {
         }
     }
 
-    impl Drop for Listed {
+    impl Drop for ListedDescriptor {
         fn drop(&mut self) {
             if let Some((word, bit)) = place(self.0) {
                 word.fetch_and(!bit, Ordering::Relaxed);
@@ -84,9 +84,9 @@ mod listed {
 mod no_forks {
     /// Lists nothing: a process of this system is never forked.
     #[derive(Debug)]
-    pub struct Listed;
+    pub struct ListedDescriptor;
 
-    impl Listed {
+    impl ListedDescriptor {
         /// Lists nothing.
         pub fn of<T>(_descriptor: &T) -> Self {
             Self

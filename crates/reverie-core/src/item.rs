@@ -112,10 +112,10 @@ pub struct Pattern {
 /// bytes that no program reaches with its own patterns; those beyond (lengths that never recur, long lists of cells)
 /// are counted by reference.
 #[derive(Clone, Debug)]
-pub struct Form(Handle);
+pub struct Form(FormHandle);
 
 #[derive(Clone, Debug)]
-enum Handle {
+enum FormHandle {
     Kept(&'static Pattern),
     Counted(Arc<Pattern>),
 }
@@ -127,24 +127,24 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// The patterns that are kept.
 #[derive(Default)]
-struct Kept {
+struct InternedPatterns {
     patterns: HashSet<&'static Pattern>,
     bytes: usize,
 }
 
-impl Kept {
+impl InternedPatterns {
     fn form(&mut self, pattern: Pattern) -> Form {
         if let Some(known) = self.patterns.get(&pattern) {
-            return Form(Handle::Kept(known));
+            return Form(FormHandle::Kept(known));
         }
         let bytes = pattern.size_bytes();
         if self.patterns.len() >= KEPT_FORMS || bytes > KEPT_BYTES / 64 || self.bytes + bytes > KEPT_BYTES {
-            return Form(Handle::Counted(Arc::new(pattern)));
+            return Form(FormHandle::Counted(Arc::new(pattern)));
         }
         self.bytes += bytes;
         let pattern: &'static Pattern = Box::leak(Box::new(pattern));
         self.patterns.insert(pattern);
-        Form(Handle::Kept(pattern))
+        Form(FormHandle::Kept(pattern))
     }
 }
 
@@ -169,23 +169,23 @@ impl Form {
     /// A handle for this pattern; the same for equal patterns while there is room to keep them.
     pub fn new(pattern: Pattern) -> Self {
         /// Guards the set; a look-up and an insertion happen under it.
-        static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+        static KEPT: Mutex<Option<InternedPatterns>> = Mutex::new(None);
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().form(pattern)
     }
 
     /// The pattern if it lives as long as the process: its address is then its own for good.
     pub(crate) fn kept(&self) -> Option<&'static Pattern> {
         match &self.0 {
-            Handle::Kept(pattern) => Some(pattern),
-            Handle::Counted(_) => None,
+            FormHandle::Kept(pattern) => Some(pattern),
+            FormHandle::Counted(_) => None,
         }
     }
 
     /// The bytes of memory that are freed with the last handle: none of a pattern that lives as long as the process.
     pub fn own_bytes(&self) -> usize {
         match &self.0 {
-            Handle::Kept(_) => 0,
-            Handle::Counted(pattern) => pattern.size_bytes(),
+            FormHandle::Kept(_) => 0,
+            FormHandle::Counted(pattern) => pattern.size_bytes(),
         }
     }
 
@@ -202,8 +202,8 @@ impl std::ops::Deref for Form {
     #[inline]
     fn deref(&self) -> &Pattern {
         match &self.0 {
-            Handle::Kept(pattern) => pattern,
-            Handle::Counted(pattern) => pattern,
+            FormHandle::Kept(pattern) => pattern,
+            FormHandle::Counted(pattern) => pattern,
         }
     }
 }
@@ -365,14 +365,14 @@ mod tests {
 
     #[test]
     fn equal_patterns_are_one_and_what_is_kept_of_them_is_bounded_in_bytes() {
-        let mut kept = Kept::default();
+        let mut kept = InternedPatterns::default();
         assert!(kept.form(pattern("a", 4)).same(&kept.form(pattern("a", 4))));
         assert!(!kept.form(pattern("a", 4)).same(&kept.form(pattern("b", 4))));
         let long = pattern("long", 100_000);
-        assert!(matches!(kept.form(long).0, Handle::Counted(_)), "400 kB for one pattern");
+        assert!(matches!(kept.form(long).0, FormHandle::Counted(_)), "400 kB for one pattern");
         let mut forms = (0..KEPT_FORMS).map(|index| kept.form(pattern(&index.to_string(), 10_000)));
-        assert!(matches!(forms.next().unwrap().0, Handle::Kept(_)));
-        assert!(matches!(forms.last().unwrap().0, Handle::Counted(_)));
+        assert!(matches!(forms.next().unwrap().0, FormHandle::Kept(_)));
+        assert!(matches!(forms.last().unwrap().0, FormHandle::Counted(_)));
         assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
         assert!(kept.patterns.len() < 200, "40 kB each");
     }

@@ -3,7 +3,7 @@
 //! Plain arithmetic, so that a loop runs several lanes at a time, and so that every processor and every C library gives
 //! the same numbers. The relative error is below `(2 + |exponent * log2(number)|) * 2^-51`.
 
-use crate::wide::{Lanes, Wide, wide};
+use crate::wide::{Lanes, WideLoop, wide};
 
 /// The smallest power of a positive number: a power that would underflow to 0 is raised to it.
 pub(crate) const SMALLEST: f64 = f64::MIN_POSITIVE;
@@ -48,13 +48,13 @@ impl Power {
 
     /// The same for many numbers, in place.
     pub(crate) fn of_each(self, numbers: &mut [f64]) {
-        wide(Each(self, numbers));
+        wide(PowerLoop(self, numbers));
     }
 }
 
-struct Each<'a>(Power, &'a mut [f64]);
+struct PowerLoop<'a>(Power, &'a mut [f64]);
 
-impl Wide for Each<'_> {
+impl WideLoop for PowerLoop<'_> {
     type Output = ();
 
     #[inline(always)]

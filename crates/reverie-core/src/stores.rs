@@ -14,15 +14,15 @@ const LEAST_COPY: usize = 1 << 10;
 pub(crate) enum Stores {
     /// Through the cache.
     Cached,
-    /// Past it. They are in order with what follows once the [`Finish`] of [`Stores::begin`] is dropped.
+    /// Past it. They are in order with what follows once the [`StoreFence`] of [`Stores::begin`] is dropped.
     Streamed,
 }
 
 /// Ends the stores of a batch when it is dropped, which must be before its memory is used.
 #[must_use]
-pub(crate) struct Finish(Stores);
+pub(crate) struct StoreFence(Stores);
 
-impl Drop for Finish {
+impl Drop for StoreFence {
     fn drop(&mut self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.0 == Stores::Streamed {
@@ -39,8 +39,8 @@ impl Stores {
     }
 
     /// Called before the first copy of a batch.
-    pub(crate) fn begin(self) -> Finish {
-        Finish(self)
+    pub(crate) fn begin(self) -> StoreFence {
+        StoreFence(self)
     }
 
     /// Whether a copy of `len` bytes streams.
@@ -52,7 +52,7 @@ impl Stores {
     /// Copies bytes.
     ///
     /// # Safety
-    /// As `ptr::copy_nonoverlapping`; and `to` is not used before the [`Finish`] of these stores is dropped.
+    /// As `ptr::copy_nonoverlapping`; and `to` is not used before the [`StoreFence`] of these stores is dropped.
     #[inline(always)]
     pub(crate) unsafe fn copy(self, from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: as required of the caller.

@@ -18,7 +18,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// Chunks check it when they are dropped. Does nothing in a release build, nor under the model checker, which runs all
 /// its threads on one.
-pub(crate) struct Deciding(());
+pub(crate) struct DecisionGuard(());
 
 #[cfg(all(debug_assertions, not(feature = "shuttle")))]
 mod deciding {
@@ -27,7 +27,7 @@ mod deciding {
     thread_local!(pub(super) static DEPTH: Cell<u32> = const { Cell::new(0) });
 }
 
-impl Deciding {
+impl DecisionGuard {
     pub(crate) fn new() -> Self {
         #[cfg(all(debug_assertions, not(feature = "shuttle")))]
         deciding::DEPTH.set(deciding::DEPTH.get() + 1);
@@ -42,7 +42,7 @@ impl Deciding {
     }
 }
 
-impl Drop for Deciding {
+impl Drop for DecisionGuard {
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(feature = "shuttle")))]
         deciding::DEPTH.set(deciding::DEPTH.get() - 1);

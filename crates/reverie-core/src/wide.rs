@@ -5,7 +5,7 @@
 /// A loop that is compiled more than once.
 ///
 /// `run` and everything that it calls must be `#[inline(always)]`: code that is not inlined is not compiled again.
-pub(crate) trait Wide {
+pub(crate) trait WideLoop {
     /// The result of the loop.
     type Output;
 
@@ -26,7 +26,7 @@ pub(crate) trait Lanes: Copy {
 
 /// Runs the loop. The choice of the version costs a load and a branch.
 #[inline]
-pub(crate) fn wide<W: Wide>(work: W) -> W::Output {
+pub(crate) fn wide<W: WideLoop>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::is_x86_feature_detected as has;
@@ -39,14 +39,14 @@ pub(crate) fn wide<W: Wide>(work: W) -> W::Output {
             return unsafe { x86::with_avx2(work) };
         }
     }
-    work.run(Plain)
+    work.run(PlainLanes)
 }
 
 /// The version for every processor.
 #[derive(Clone, Copy)]
-pub(crate) struct Plain;
+pub(crate) struct PlainLanes;
 
-impl Lanes for Plain {
+impl Lanes for PlainLanes {
     #[inline(always)]
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
         // The last is the largest of them. Only floating point, so that any processor handles two lanes at a time.
@@ -69,20 +69,20 @@ fn fold(a: [f64; 8], f: impl Fn(f64, f64) -> f64) -> f64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
-    use super::{Lanes, Wide};
+    use super::{Lanes, WideLoop};
     use std::arch::x86_64::*;
 
     /// # Safety
     /// The processor must have the instructions.
     #[target_feature(enable = "avx512f,avx512dq,avx512vl,popcnt")]
-    pub(super) unsafe fn with_avx512<W: Wide>(work: W) -> W::Output {
+    pub(super) unsafe fn with_avx512<W: WideLoop>(work: W) -> W::Output {
         work.run(Avx512(()))
     }
 
     /// # Safety
     /// The processor must have the instructions.
     #[target_feature(enable = "avx2,popcnt")]
-    pub(super) unsafe fn with_avx2<W: Wide>(work: W) -> W::Output {
+    pub(super) unsafe fn with_avx2<W: WideLoop>(work: W) -> W::Output {
         work.run(Avx2(()))
     }
 
@@ -157,9 +157,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// The results of the lanes for ascending numbers.
-    struct Ask([f64; 8], f64);
+    struct LanesProbe([f64; 8], f64);
 
-    impl Wide for Ask {
+    impl WideLoop for LanesProbe {
         type Output = (usize, f64, usize);
 
         #[inline(always)]
@@ -172,12 +172,12 @@ mod tests {
     fn check(rising: [f64; 8], bound: f64) -> Result<(), TestCaseError> {
         let count = rising.iter().filter(|number| **number <= bound).count();
         let wanted = (count, if count == 0 { 0.0 } else { rising[count - 1] }, count);
-        prop_assert_eq!(Ask(rising, bound).run(Plain), wanted);
-        prop_assert_eq!(wide(Ask(rising, bound)), wanted);
+        prop_assert_eq!(LanesProbe(rising, bound).run(PlainLanes), wanted);
+        prop_assert_eq!(wide(LanesProbe(rising, bound)), wanted);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
             // SAFETY: the processor has the instructions.
-            prop_assert_eq!(unsafe { x86::with_avx2(Ask(rising, bound)) }, wanted);
+            prop_assert_eq!(unsafe { x86::with_avx2(LanesProbe(rising, bound)) }, wanted);
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ mod shared;
 mod tiers;
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::checkpoint::{Folder, Keep, Store};
+use reverie_core::checkpoint::{LocalFileSystem, RetentionPolicy, Store};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};
-use reverie_core::journal::{JournalOptions, Saver, Syncs};
+use reverie_core::journal::{JournalOptions, Saver, SyncPolicy};
 use reverie_core::spec::DType;
 use reverie_core::table::{Inserts, Priority, Tables};
 use shared::disk::FakeDisk;
@@ -64,14 +64,16 @@ fn for_each_item(journal: bool, compression: Compression) -> (f64, u64) {
     let (few, many) = (512, 1536);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let tier = tiers::options(&folder, 64 * ITEM as u64);
-    let tables = Tables::with_disk(vec![options("t", many)], None, Some((tier, Arc::new(Folder))), &clock, 7);
+    let tables = Tables::with_disk(vec![options("t", many)], None, Some((tier, Arc::new(LocalFileSystem))), &clock, 7);
     let tables = Arc::new(tables.unwrap());
     // The files of a simulated disk are large, and so are not counted.
     let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let saver = Saver::new(Arc::clone(&tables), Arc::new(disk), store, || NOW);
     if journal {
-        let options = JournalOptions { syncs: Syncs::Os, interval: Duration::from_secs(3600), ..Default::default() };
+        let options =
+            JournalOptions { syncs: SyncPolicy::Os, interval: Duration::from_secs(3600), ..Default::default() };
         saver.begin_journal(options).unwrap();
     }
     let sink: Arc<dyn Sink> = tables.clone();

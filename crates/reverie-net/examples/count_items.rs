@@ -11,8 +11,8 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
-use reverie_net::bulk::BulkOut;
-use reverie_net::items::{Decoder, DecoderLimits, Encoder, Pushed};
+use reverie_net::bulk::BulkSink;
+use reverie_net::items::{Decoder, DecoderLimits, Encoder, PushOutcome};
 use reverie_net::proto;
 use std::error::Error;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Default)]
 struct Inline(Vec<u8>);
 
-impl BulkOut for Inline {
+impl BulkSink for Inline {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let items = writer.append(&schema, &columns, rows)?;
         let items: Inserts = items.into_iter().map(|item| (item, Priority::Value(1.0))).collect();
         if until != "write" {
-            assert_eq!(encoder.push(id, 0, &items, 16 << 20)?, Pushed::Whole);
+            assert_eq!(encoder.push(id, 0, &items, 16 << 20)?, PushOutcome::Whole);
         }
         waiting.push(items);
         if id % grouped == 0 && until != "write" {

@@ -24,9 +24,9 @@ use std::time::Duration;
 const IN_FLIGHT: usize = 2000;
 
 /// Takes nothing.
-struct Nowhere(Arc<Meter>);
+struct NullSink(Arc<Meter>);
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn insert(&self, _: &str, _: Inserts) -> Result<Ticket<Keys>> {
         Ok(Ticket::done(Ok(Keys::new())))
     }
@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     let tables = Arc::new(Tables::new(vec![table()], None, &clock, 7)?);
     let server = Server::start(tables, server_options(way == "shared-memory"))?;
     let sink: Arc<dyn Sink> = match way.as_str() {
-        "none" => Arc::new(Nowhere(Arc::new(Meter::default()))),
+        "none" => Arc::new(NullSink(Arc::new(Meter::default()))),
         way => {
             let transport = if way == "grpc" { Transport::Grpc } else { Transport::SharedMemory };
             let address = server.address().to_string();

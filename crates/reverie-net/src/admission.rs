@@ -22,7 +22,7 @@ const MAX_REQUESTS: u32 = 16;
 
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum ConnectionTransport {
     /// gRPC.
     Grpc,
     /// The Unix socket.
@@ -36,13 +36,13 @@ pub struct Admission {
     max_newcomers: usize,
     /// The limit of open files, if it bounds the number of places.
     open_files: OnceLock<u64>,
-    grpc: Mutex<Present>,
-    local: Mutex<Present>,
+    grpc: Mutex<TransportConnections>,
+    local: Mutex<TransportConnections>,
 }
 
 /// The connections of one transport. Guarded by a lock that is held for a decision only.
 #[derive(Debug, Default)]
-struct Present {
+struct TransportConnections {
     clients: usize,
     /// Newcomers that have not shown a token.
     strangers: NewcomerGroup,
@@ -105,7 +105,8 @@ impl NewcomerGroup {
 impl Admission {
     /// Limits for each transport: clients, and newcomers.
     pub(crate) fn new(max_connections: usize, max_newcomers: usize) -> Arc<Self> {
-        let (open_files, grpc, local) = <(OnceLock<u64>, Mutex<Present>, Mutex<Present>)>::default();
+        let (open_files, grpc, local) =
+            <(OnceLock<u64>, Mutex<TransportConnections>, Mutex<TransportConnections>)>::default();
         Arc::new(Self { max_connections, max_newcomers, open_files, grpc, local })
     }
 
@@ -119,16 +120,16 @@ impl Admission {
         self.max_connections
     }
 
-    fn present(&self, via: Via) -> MutexGuard<'_, Present> {
+    fn present(&self, via: ConnectionTransport) -> MutexGuard<'_, TransportConnections> {
         let present = match via {
-            Via::Grpc => &self.grpc,
-            Via::Local => &self.local,
+            ConnectionTransport::Grpc => &self.grpc,
+            ConnectionTransport::Local => &self.local,
         };
         present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection of the peer `host:port` or of a process. Hold the newcomer while the connection lasts.
-    pub(crate) fn arrive(self: &Arc<Self>, via: Via, peer: &str) -> Arc<Newcomer> {
+    pub(crate) fn arrive(self: &Arc<Self>, via: ConnectionTransport, peer: &str) -> Arc<AdmissionGuard> {
         let host = Arc::from(peer.rsplit_once(':').map_or(peer, |(host, _)| host));
         let ending = Arc::<NewcomerEnding>::default();
         let mut present = self.present(via);
@@ -136,7 +137,7 @@ impl Admission {
         present.next += 1;
         present.strangers.add(&host, number, Arc::clone(&ending), self.max_newcomers);
         drop(present);
-        Arc::new(Newcomer {
+        Arc::new(AdmissionGuard {
             admission: Arc::clone(self),
             via,
             host,
@@ -149,11 +150,11 @@ impl Admission {
         })
     }
 
-    fn full(&self, via: Via) -> Error {
+    fn full(&self, via: ConnectionTransport) -> Error {
         let most = self.max_connections;
         let way = match via {
-            Via::Grpc => "gRPC",
-            Via::Local => "shared memory",
+            ConnectionTransport::Grpc => "gRPC",
+            ConnectionTransport::Local => "shared memory",
         };
         Error::Unavailable(match self.open_files.get() {
             None => format!(
@@ -170,9 +171,9 @@ impl Admission {
 
 /// A connection, with or without a place.
 #[derive(Debug)]
-pub struct Newcomer {
+pub struct AdmissionGuard {
     admission: Arc<Admission>,
-    via: Via,
+    via: ConnectionTransport,
     host: Arc<str>,
     number: u64,
     ending: Arc<NewcomerEnding>,
@@ -183,7 +184,7 @@ pub struct Newcomer {
     deadline: Instant,
 }
 
-impl Newcomer {
+impl AdmissionGuard {
     /// True if it has a place.
     pub(crate) fn is_admitted(&self) -> bool {
         self.admitted.load(Ordering::Acquire)
@@ -246,7 +247,7 @@ impl Newcomer {
     }
 }
 
-impl Drop for Newcomer {
+impl Drop for AdmissionGuard {
     fn drop(&mut self) {
         let mut present = self.admission.present(self.via);
         if self.is_admitted() {
@@ -262,35 +263,36 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn is_over(newcomer: &Newcomer) -> bool {
+    fn is_over(newcomer: &AdmissionGuard) -> bool {
         newcomer.is_over().now_or_never().is_some()
     }
 
     #[tokio::test]
     async fn the_oldest_stranger_of_the_host_with_the_most_makes_way_for_one_more() {
         let admission = Admission::new(10, 4);
-        let flood = [1, 2, 3].map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}")));
-        let other = admission.arrive(Via::Grpc, "10.0.0.2:1");
-        let more = admission.arrive(Via::Grpc, "10.0.0.3:1");
+        let flood = [1, 2, 3].map(|port| admission.arrive(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}")));
+        let other = admission.arrive(ConnectionTransport::Grpc, "10.0.0.2:1");
+        let more = admission.arrive(ConnectionTransport::Grpc, "10.0.0.3:1");
         assert_eq!(flood.each_ref().map(|newcomer| is_over(newcomer)), [true, false, false]);
         assert!(!is_over(&other) && !is_over(&more));
         assert!(flood[0].admit().is_err(), "it is being ended");
-        let local = admission.arrive(Via::Local, "process 1");
+        let local = admission.arrive(ConnectionTransport::Local, "process 1");
         assert!(!is_over(&local), "the other way has a number of its own");
     }
 
     #[tokio::test]
     async fn strangers_do_not_end_accepted_clients_and_take_no_place_of_one() {
         let admission = Admission::new(1, 2);
-        let known = admission.arrive(Via::Grpc, "10.0.0.1:1");
+        let known = admission.arrive(ConnectionTransport::Grpc, "10.0.0.1:1");
         known.is_let_in();
-        let flood: Vec<_> = (2..100).map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}"))).collect();
+        let flood: Vec<_> =
+            (2..100).map(|port| admission.arrive(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}"))).collect();
         assert_eq!(flood.iter().filter(|stranger| !is_over(stranger)).count(), 2);
         assert!(!is_over(&known));
         known.admit().unwrap();
         let full = flood.last().unwrap().admit().unwrap_err().to_string();
         assert!(full.contains("the server is full: 1 clients") && full.contains("max_connections=1"), "{full}");
-        let local = admission.arrive(Via::Local, "process 1");
+        let local = admission.arrive(ConnectionTransport::Local, "process 1");
         local.admit().unwrap();
         drop(known);
         flood.last().unwrap().admit().unwrap();
@@ -299,7 +301,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_newcomer_has_a_time_and_a_number_of_requests_and_an_admitted_one_has_neither() {
         let admission = Admission::new(10, 10);
-        let [silent, eager, client] = [1, 2, 3].map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}")));
+        let [silent, eager, client] =
+            [1, 2, 3].map(|port| admission.arrive(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}")));
         (0..MAX_REQUESTS).for_each(|_| eager.asks());
         assert!(!is_over(&eager));
         eager.asks();
@@ -314,14 +317,15 @@ mod tests {
     fn what_is_dropped_leaves_its_place_and_its_number() {
         let admission = Admission::new(1, 1);
         for _ in 0..3 {
-            let client = admission.arrive(Via::Grpc, "10.0.0.1:1");
+            let client = admission.arrive(ConnectionTransport::Grpc, "10.0.0.1:1");
             client.is_let_in();
             client.admit().unwrap();
         }
-        let (_stranger, known) = (admission.arrive(Via::Grpc, "a:1"), admission.arrive(Via::Local, "b:1"));
+        let (_stranger, known) =
+            (admission.arrive(ConnectionTransport::Grpc, "a:1"), admission.arrive(ConnectionTransport::Local, "b:1"));
         known.is_let_in();
         drop((_stranger, known));
-        for via in [Via::Grpc, Via::Local] {
+        for via in [ConnectionTransport::Grpc, ConnectionTransport::Local] {
             let present = admission.present(via);
             assert_eq!((present.clients, present.strangers.len, present.known.len), (0, 0, 0));
             assert!(present.strangers.hosts.is_empty() && present.known.hosts.is_empty());
@@ -332,7 +336,7 @@ mod tests {
     fn where_open_files_run_short_the_refusal_names_their_limit() {
         let admission = Admission::new(0, 1);
         admission.bounded_by_open_files(1024);
-        let full = admission.arrive(Via::Local, "process 1").admit().unwrap_err().to_string();
+        let full = admission.arrive(ConnectionTransport::Local, "process 1").admit().unwrap_err().to_string();
         assert!(full.contains("its limit of 1024 open files") && full.contains("over shared memory"), "{full}");
     }
 }

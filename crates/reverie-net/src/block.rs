@@ -86,12 +86,12 @@ impl Drop for Block {
 /// Warm memory: touching fresh pages takes many times as long as a copy.
 pub(crate) struct MemoryPool {
     /// Guards the list only.
-    free: Mutex<Free>,
+    free: Mutex<FreeBlocks>,
     max_bytes: usize,
 }
 
 #[derive(Default)]
-struct Free {
+struct FreeBlocks {
     blocks: Vec<Vec<u8>>,
     bytes: usize,
 }

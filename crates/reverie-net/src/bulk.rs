@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 /// Bulk bytes of an insert, as the server reads them.
 /// The peer may still be able to change the memory, so they are only ever copied.
-pub trait BulkIn {
+pub trait BulkSource {
     /// The number of bytes.
     fn len(&self) -> u64;
 
@@ -20,7 +20,7 @@ pub trait BulkIn {
 }
 
 /// Bytes in the message itself.
-impl BulkIn for bytes::Bytes {
+impl BulkSource for bytes::Bytes {
     fn len(&self) -> u64 {
         self[..].len() as u64
     }
@@ -32,7 +32,7 @@ impl BulkIn for bytes::Bytes {
 }
 
 /// The destination of an insert's bulk bytes at the client.
-pub trait BulkOut {
+pub trait BulkSink {
     /// Appends bytes.
     fn put(&mut self, bytes: &[u8]);
 

@@ -14,20 +14,20 @@ use prost::Message;
 pub const MAX_HEAD_BYTES: usize = 512 << 10;
 
 /// A message that a peer sends.
-pub trait Incoming: Message + Default + 'static {
+pub trait IncomingMessage: Message + Default + 'static {
     /// The largest head; as large as a message for those of a server, which the client chose to trust.
     const MAX_HEAD_BYTES: usize = proto::MAX_MESSAGE_BYTES;
 }
 
-impl Incoming for proto::ClientMessage {
+impl IncomingMessage for proto::ClientMessage {
     const MAX_HEAD_BYTES: usize = MAX_HEAD_BYTES;
 }
-impl Incoming for proto::DescribeRequest {}
-impl Incoming for proto::Description {}
-impl Incoming for proto::ServerMessage {}
+impl IncomingMessage for proto::DescribeRequest {}
+impl IncomingMessage for proto::Description {}
+impl IncomingMessage for proto::ServerMessage {}
 
 /// Decodes the message in these bytes. Stops where its head becomes too large, before more memory is taken.
-pub fn decode<M: Incoming>(bytes: impl Buf) -> Result<M, String> {
+pub fn decode<M: IncomingMessage>(bytes: impl Buf) -> Result<M, String> {
     let mut head = HeadBytes { bytes, left: M::MAX_HEAD_BYTES, is_exceeded: false };
     let message = M::decode(&mut head);
     if head.is_exceeded {

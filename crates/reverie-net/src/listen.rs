@@ -1,13 +1,13 @@
 //! The listening server: accepts connections of both transports and passes them to sessions.
 
-use crate::grpc::server::Front;
+use crate::grpc::server::GrpcServices;
 use crate::local::Listener;
 use crate::open_files::{ConnectionCapacity, make_room};
 use crate::own_stream::OwnStream;
 use crate::server::spans::Spans;
 use crate::server::{Limits, ServerOptions, ServerState};
 use crate::token;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub async fn serve<IO>(
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let front = Front::new(ServerState::new(tables, options), options.tls.as_ref())?;
+    let front = GrpcServices::new(ServerState::new(tables, options), options.tls.as_ref())?;
     front.serve(incoming).await;
     Ok(())
 }
@@ -74,7 +74,7 @@ impl Server {
         if let Some(limit) = room.bounded_by {
             shared.admission.bounded_by_open_files(limit);
         }
-        let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
+        let front = GrpcServices::new(Arc::clone(&shared), options.tls.as_ref())?;
         let mut local = None;
         if options.local {
             match Listener::bind(address.port(), &options.limits) {
@@ -87,7 +87,7 @@ impl Server {
         }
         let local = local.map(|serving| runtime.spawn(serving));
         runtime.spawn(Arc::clone(&shared).end_held_leases());
-        let remote = runtime.spawn(front.serve(incoming(Listening::of(listener))));
+        let remote = runtime.spawn(front.serve(incoming(ListeningSocket::of(listener))));
         let serving = runtime.spawn(async move {
             let _ = remote.await;
             if let Some(local) = local {
@@ -188,20 +188,20 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
 ///
 /// A forked child has a descriptor of the same socket until it closes it: to close ours does not end the listening. For
 /// the same reason the child must not end it.
-pub(crate) struct Listening {
+pub(crate) struct ListeningSocket {
     /// Before the socket, which is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     pub(crate) socket: TcpListener,
     process: u32,
 }
 
-impl Listening {
+impl ListeningSocket {
     pub(crate) fn of(socket: TcpListener) -> Self {
-        Self { _listed: Listed::of(&socket), socket, process: std::process::id() }
+        Self { _listed: ListedDescriptor::of(&socket), socket, process: std::process::id() }
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
         if self.process == std::process::id() {
             // If the system cannot, closing the socket frees the port, unless another process has it.
@@ -211,7 +211,7 @@ impl Drop for Listening {
 }
 
 /// The connections of a listener, each with its peer's name.
-fn incoming(listener: Listening) -> impl futures_util::Stream<Item = std::io::Result<(OwnStream, String)>> {
+fn incoming(listener: ListeningSocket) -> impl futures_util::Stream<Item = std::io::Result<(OwnStream, String)>> {
     futures_util::stream::unfold(listener, |listener| async {
         let accepted = listener.socket.accept().await.map(|(stream, peer)| {
             // Fails only if the connection is lost already, which reading will report.
@@ -243,7 +243,7 @@ mod tests {
         drop(duplicate);
     }
 
-    fn listening(socket: std::net::TcpListener) -> Listening {
-        Listening::of(TcpListener::from_std(socket).unwrap())
+    fn listening(socket: std::net::TcpListener) -> ListeningSocket {
+        ListeningSocket::of(TcpListener::from_std(socket).unwrap())
     }
 }

@@ -25,11 +25,11 @@ struct LimitState {
 
 /// The number of lines left out before a logged one: to be appended to it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct LeftOut(u64);
+pub(crate) struct SuppressedLines(u64);
 
 impl LogLimit {
     /// `Some` if a line may be logged now.
-    pub(crate) fn allows(&self) -> Option<LeftOut> {
+    pub(crate) fn allows(&self) -> Option<SuppressedLines> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.since.is_none_or(|since| since.elapsed() >= WINDOW) {
             (state.since, state.lines) = (Some(Instant::now()), 0);
@@ -39,11 +39,11 @@ impl LogLimit {
             return None;
         }
         state.lines += 1;
-        Some(LeftOut(std::mem::take(&mut state.left_out)))
+        Some(SuppressedLines(std::mem::take(&mut state.left_out)))
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for SuppressedLines {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
@@ -62,6 +62,6 @@ mod tests {
         assert_eq!((0..1000).filter(|_| limit.allows().is_some()).count(), BURST as usize);
         tokio::time::advance(WINDOW).await;
         assert_eq!(limit.allows().unwrap().to_string(), " (990 more such lines were left out)");
-        assert_eq!(limit.allows(), Some(LeftOut(0)));
+        assert_eq!(limit.allows(), Some(SuppressedLines(0)));
     }
 }

@@ -1,7 +1,7 @@
 //! A TCP connection of this process, which its forked children close.
 
 use crate::write_through::write_through;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct OwnStream {
     /// Before the stream, whose descriptor is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     stream: TcpStream,
 }
 
 impl OwnStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { _listed: Listed::of(&stream), stream }
+        Self { _listed: ListedDescriptor::of(&stream), stream }
     }
 }
 

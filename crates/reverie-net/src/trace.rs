@@ -34,13 +34,13 @@ impl TraceContext {
 
     /// Runs `work`, whose requests belong to this trace.
     pub fn within<T>(context: Option<Self>, work: impl FnOnce() -> T) -> T {
-        struct Restore(Option<TraceContext>);
-        impl Drop for Restore {
+        struct TraceContextGuard(Option<TraceContext>);
+        impl Drop for TraceContextGuard {
             fn drop(&mut self) {
                 CURRENT.set(self.0);
             }
         }
-        let _before = Restore(CURRENT.replace(context));
+        let _before = TraceContextGuard(CURRENT.replace(context));
         work()
     }
 
@@ -78,7 +78,7 @@ const MOST: usize = 4096;
 
 /// The traces of a client's requests, by their numbers.
 #[derive(Default)]
-pub(crate) struct OfRequests {
+pub(crate) struct RequestTraces {
     unsent: BTreeMap<u64, TraceContext>,
     /// The latest that were sent on this connection: those without an answer are sent again on another.
     sent: BTreeMap<u64, TraceContext>,
@@ -92,7 +92,7 @@ fn add(to: &mut BTreeMap<u64, TraceContext>, id: u64, context: TraceContext) {
     }
 }
 
-impl OfRequests {
+impl RequestTraces {
     /// Adds a request. Beyond the limit the oldest is sent without its trace.
     pub(crate) fn add(&mut self, id: u64, context: TraceContext) {
         add(&mut self.unsent, id, context);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_message_of_inserts_names_the_traced_ones_among_its_runs_once() {
-        let mut traces = OfRequests::default();
+        let mut traces = RequestTraces::default();
         [4, 6, 7, 9, 12].into_iter().for_each(|id| traces.add(id, CONTEXT));
         let run = |skipped, requests| InsertRun { table: 0, requests, items: 1, skipped };
         // The requests 5, 6, 9 and 10.
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn traces_of_requests_that_are_never_sent_are_bounded() {
-        let mut traces = OfRequests::default();
+        let mut traces = RequestTraces::default();
         (1..MOST as u64 + 10).for_each(|id| traces.add(id, CONTEXT));
         assert_eq!((traces.unsent.len(), traces.unsent.first_key_value().unwrap().0), (MOST, &10));
     }
 
     #[test]
     fn requests_without_an_answer_keep_their_trace_on_the_next_connection() {
-        let mut traces = OfRequests::default();
+        let mut traces = RequestTraces::default();
         [3, 5, 8].into_iter().for_each(|id| traces.add(id, CONTEXT));
         assert_eq!((traces.of_request(3).len(), traces.of_request(5).len()), (1, 1));
         // 3 was answered, 4 has no trace, and 8 is not sent yet.

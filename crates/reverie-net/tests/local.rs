@@ -6,7 +6,7 @@ use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::replay::Replay;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
@@ -127,7 +127,7 @@ fn numbers(batch: &Arrays) -> Vec<f32> {
 }
 
 /// Every row of the batch is of one number that was written.
-fn assert_rows(sampled: &Sampled, n: usize) {
+fn assert_rows(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let numbers = numbers(sampled.batches[0].arrays().unwrap());
     assert_eq!(numbers.len(), n * WIDTH);
@@ -145,12 +145,12 @@ fn shared_memory() -> (usize, usize) {
 }
 
 /// This test's other process: the test binary again. Killed when dropped.
-struct Other {
+struct OtherProcess {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Other {
+impl OtherProcess {
     fn spawn(task: &str, runtime_dir: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "the_other_process", "--ignored", "--nocapture"]).env(TASK, task);
@@ -178,7 +178,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -315,7 +315,7 @@ async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
     observer.describe().await?;
     rows_in(&observer, 10).await?;
     for task in ["connect", "insert", "acknowledge", "sample", "draw"] {
-        let mut other = Other::spawn(&format!("{task} {address}"), None);
+        let mut other = OtherProcess::spawn(&format!("{task} {address}"), None);
         assert_eq!(other.says(), "ready");
         assert_eq!(observer.info().await?.num_local_connections, 1, "{task}");
         other.kill();
@@ -326,16 +326,16 @@ async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
 }
 
 /// A directory of its own, gone at the end.
-struct Base(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Drop for Base {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn serving(base: &Base) -> (Other, String, PathBuf) {
-    let mut other = Other::spawn("serve ", Some(&base.0));
+fn serving(base: &TemporaryDirectory) -> (OtherProcess, String, PathBuf) {
+    let mut other = OtherProcess::spawn("serve ", Some(&base.0));
     let said = other.says();
     let (address, path) = said.split_once(' ').unwrap();
     (other, address.to_owned(), PathBuf::from(path))
@@ -343,7 +343,7 @@ fn serving(base: &Base) -> (Other, String, PathBuf) {
 
 #[tokio::test]
 async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_up() -> Result<()> {
-    let base = Base(std::env::temp_dir().join(format!("reverie-test-{}-killed", std::process::id())));
+    let base = TemporaryDirectory(std::env::temp_dir().join(format!("reverie-test-{}-killed", std::process::id())));
     fs::create_dir(&base.0).unwrap();
     let (other, address, path) = serving(&base);
     let client = client(&address, Transport::SharedMemory);

@@ -24,16 +24,16 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// A network within memory, which can be cut.
-struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>, Arc<Cut>);
+struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>, Arc<NetworkCut>);
 
 #[derive(Default)]
-struct Cut {
+struct NetworkCut {
     now: Notify,
     /// Neither end notices it, and there is no other connection.
     is_silent: AtomicBool,
 }
 
-impl Cut {
+impl NetworkCut {
     fn notify_one(&self) {
         self.now.notify_one();
     }
@@ -75,7 +75,7 @@ fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
 }
 
 /// The last cuts the connection that there is.
-fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>, Arc<Remote>, Arc<Cut>) {
+fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>, Arc<Remote>, Arc<NetworkCut>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
     let (connections, incoming) = mpsc::unbounded_channel();
@@ -103,7 +103,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
         grace: Duration::from_millis(50),
         max_kept_bytes: 0,
     };
-    let cut = Arc::<Cut>::default();
+    let cut = Arc::<NetworkCut>::default();
     let wire = Arc::new(Wire(connections, Arc::clone(&cut)));
     let client = Remote::on(options, &tokio::runtime::Handle::current(), wire, [1; 16]).unwrap();
     (tables, client, cut)
@@ -178,7 +178,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
     let sampled = client.draw(draws("replay", 64), None).await?;
     assert_eq!(sampled.error, None);
     assert_eq!(sampled.batches[0].len(), 64);
-    let read = client.get("replay", &keys[5..8], &batch::Options::default()).await?;
+    let read = client.get("replay", &keys[5..8], &batch::BatchOptions::default()).await?;
     assert_eq!((read.error, read.batches[0].len()), (None, 3));
     let (updated, deleted) = client
         .mutate(

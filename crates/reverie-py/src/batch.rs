@@ -1,15 +1,15 @@
 //! Draws to a `reverie.Batch` of NumPy arrays.
 
-use crate::array::{Fresh, Lent, Slab};
+use crate::array::{LentBlock, NewArray, Slab};
 use crate::enter::{quick, reading};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
-use crate::reading::Reading;
+use crate::read_options::ReadOptions;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::batch::{Arrays, OutputArray, Plan, Planner, Role};
-use reverie_core::sample::{Description, Drawn, Draws};
+use reverie_core::sample::{Description, DrawnBatch, Draws};
 use reverie_core::spec::{DType, Structure};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
@@ -18,46 +18,51 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 pub struct Batcher {
     /// For items.
-    prepared: Mutex<Option<Prepared>>,
+    prepared: Mutex<Option<BatchAssembler>>,
     /// For arrays that arrived from another process.
     arrived: Mutex<Unflattener>,
 }
 
-struct Prepared {
-    reading: Reading,
+struct BatchAssembler {
+    reading: ReadOptions,
     planner: Planner,
     unflattener: Unflattener,
 }
 
 impl Batcher {
     /// The `reverie.Batch` of these draws, which are taken; items that cannot become one are left in place.
-    pub fn batch<'py>(&self, py: Python<'py>, drawn: &mut Drawn, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+    pub fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        drawn: &mut DrawnBatch,
+        reading: &ReadOptions,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
-            Drawn::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
-            Drawn::Gathered(batch) => {
+            DrawnBatch::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
+            DrawnBatch::Gathered(batch) => {
                 let arrays = batch.description.outputs().iter().zip(std::mem::take(&mut batch.arrays));
                 let arrays = arrays.map(|(output, memory)| {
-                    Fresh::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
+                    NewArray::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
                 });
                 let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
                 self.prepared(reading, |prepared| prepared.wrap(py, &batch.description, &mut batch.draws, arrays))
             }
-            Drawn::Arrays(arrays) => self.arrived(py, arrays),
+            DrawnBatch::Arrays(arrays) => self.arrived(py, arrays),
         }
     }
 
     /// The `reverie.BatchInfo` of the draws, without a batch.
-    pub fn info<'py>(&self, py: Python<'py>, drawn: &mut Drawn) -> PyResult<Bound<'py, PyAny>> {
+    pub fn info<'py>(&self, py: Python<'py>, drawn: &mut DrawnBatch) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
-            Drawn::Items(draws) => DrawInfo::of(py, draws),
-            Drawn::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
-            Drawn::Arrays(arrays) => infos(py, &Lent::new(py, Arc::clone(&arrays.block))?, arrays),
+            DrawnBatch::Items(draws) => DrawInfo::of(py, draws),
+            DrawnBatch::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
+            DrawnBatch::Arrays(arrays) => infos(py, &LentBlock::new(py, Arc::clone(&arrays.block))?, arrays),
         }
     }
 
     /// A batch of arrays, including those of the info, that are views of the memory in which they arrived.
     fn arrived<'py>(&self, py: Python<'py>, batch: &Arrays) -> PyResult<Bound<'py, PyAny>> {
-        let lent = Lent::new(py, Arc::clone(&batch.block))?;
+        let lent = LentBlock::new(py, Arc::clone(&batch.block))?;
         let mut arrays = Vec::with_capacity(batch.head.outputs.len());
         for (output, bytes) in batch.head.outputs.iter().zip(&batch.layout.outputs) {
             arrays.push(lent.array(output.dtype, output.itemsize, &output.shape, bytes.clone())?);
@@ -72,16 +77,16 @@ impl Batcher {
     }
 
     /// Works with the last planner for these options.
-    fn prepared<T>(&self, reading: &Reading, work: impl FnOnce(&mut Prepared) -> T) -> T {
+    fn prepared<T>(&self, reading: &ReadOptions, work: impl FnOnce(&mut BatchAssembler) -> T) -> T {
         // Another thread may be inside, as building a structure may run Python code: then prepare without memory.
         let (mut kept, mut fresh) = (self.prepared.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
-        work(Prepared::for_reading(slot, reading))
+        work(BatchAssembler::for_reading(slot, reading))
     }
 }
 
-impl Prepared {
-    fn for_reading<'a>(slot: &'a mut Option<Self>, reading: &Reading) -> &'a mut Self {
+impl BatchAssembler {
+    fn for_reading<'a>(slot: &'a mut Option<Self>, reading: &ReadOptions) -> &'a mut Self {
         let fits = slot.take().filter(|prepared| prepared.reading == *reading);
         slot.insert(fits.unwrap_or_else(|| Self {
             reading: reading.clone(),
@@ -102,9 +107,9 @@ impl Prepared {
         py: Python<'py>,
         description: &Description,
         draws: &mut Draws,
-        arrays: Vec<Fresh<'py>>,
+        arrays: Vec<NewArray<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let arrays = arrays.into_iter().map(Fresh::done);
+        let arrays = arrays.into_iter().map(NewArray::done);
         let (structure, num_columns) = description.structure();
         let parts = assemble(py, &mut self.unflattener, structure, num_columns, description.outputs(), arrays)?;
         // The draws are taken last: if there is no memory for the batch, they are still there.
@@ -165,19 +170,19 @@ pub fn made<'py>(
 }
 
 /// Memory for the arrays.
-pub fn room<'py>(py: Python<'py>, outputs: &[OutputArray]) -> PyResult<Vec<Fresh<'py>>> {
-    outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape)).collect()
+pub fn room<'py>(py: Python<'py>, outputs: &[OutputArray]) -> PyResult<Vec<NewArray<'py>>> {
+    outputs.iter().map(|output| NewArray::new(py, output.dtype, output.itemsize, &output.shape)).collect()
 }
 
 /// Gathers the draws' items into arrays made for their plan.
-pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
-    let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
+pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [NewArray<'_>]) -> PyResult<()> {
+    let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(NewArray::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
     reading(py, &draws.items, bytes, || plan.gather_draws(draws, &mut out))
 }
 
 /// The `reverie.BatchInfo` of a batch: views of the memory in which it arrived.
-fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &Arrays) -> PyResult<Bound<'py, PyAny>> {
+fn infos<'py>(py: Python<'py>, lent: &LentBlock<'py>, batch: &Arrays) -> PyResult<Bound<'py, PyAny>> {
     const INFO: [DType; 7] = {
         use DType::{Float64, Int64};
         [Int64, Float64, Float64, Int64, Int64, Int64, Float64]

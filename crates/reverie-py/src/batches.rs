@@ -4,14 +4,14 @@ use crate::array::Slab;
 use crate::batch::Batcher;
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, Waited, detached, late, quick, wait};
-use crate::live::Live;
-use crate::reach;
-use crate::reading::{ColumnPaths, Reading, WindowsArgument};
+use crate::enter::{Deadline, WaitOutcome, detached, late, quick, wait};
+use crate::process_local::ProcessLocal;
+use crate::read_options::{ColumnPaths, ReadOptions, WindowsArgument};
+use crate::replay_backend;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
+use reverie_core::sample::{DrawnBatch, Lease, MAX_SAMPLES, Mixture, Schedule, Share};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ type MixtureArgument = (u64, Vec<(f64, f64, i64, u64)>);
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Prefetch {
     client: Py<Client>,
-    batches: Live<Mutex<Box<dyn Batches>>>,
+    batches: ProcessLocal<Mutex<Box<dyn Batches>>>,
     tables: Vec<String>,
-    reading: Reading,
+    reading: ReadOptions,
     batcher: Batcher,
 }
 
@@ -47,7 +47,7 @@ impl Prefetch {
         widens: bool,
         mixture: Option<MixtureArgument>,
     ) -> PyResult<Self> {
-        let reading = Reading::new(columns, ragged)?;
+        let reading = ReadOptions::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
         let parts = parts.into_iter().map(size).collect::<PyResult<Vec<_>>>()?;
         let tables = parts.iter().map(|(table, _)| table.clone()).collect();
@@ -64,7 +64,7 @@ impl Prefetch {
         let deadline = client.get().handle().deadline(None)?;
         let replay = client.get().handle().reach().known(py, deadline)?;
         let batches = quick(py, || replay.shared().batches(schedule, &reading.options(), Slab::memory))?;
-        let batches = Live::new(Mutex::new(batches), "iterator of batches");
+        let batches = ProcessLocal::new(Mutex::new(batches), "iterator of batches");
         Ok(Self { client, batches, tables, reading, batcher: Batcher::default() })
     }
 
@@ -96,8 +96,8 @@ impl Prefetch {
             let batches = match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
                 (Ok(batch), _) => vec![batch],
                 // `next` reported the error to the reader; single batches would take as much memory.
-                (Err(error), Drawn::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
-                (Err(_), Drawn::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
+                (Err(error), DrawnBatch::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
+                (Err(_), DrawnBatch::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
                     Ok(singles) => singles,
                     // They go back to their tables.
                     Err(_) => continue,
@@ -120,15 +120,15 @@ impl Prefetch {
     /// The next batch, and the lease of its draws.
     fn next_by<'py>(&self, py: Python<'py>, deadline: Deadline) -> PyResult<Option<(Bound<'py, PyAny>, Lease)>> {
         let (batches, replay) = (self.batches.get(py)?, self.client.get().handle().reach().replay(py)?);
-        let why = || self.tables.iter().map(|table| reach::why(&*replay, table)).collect::<Vec<_>>().join(" ");
+        let why = || self.tables.iter().map(|table| replay_backend::why(&*replay, table)).collect::<Vec<_>>().join(" ");
         // Another thread may hold the lock for long, and the first look is made under the GIL.
         let look = |slice: Duration| match slice.is_zero() {
             true => batches.try_lock().ok()?.next(slice),
             false => locked(batches).next(slice),
         };
         let next = match wait(py, deadline, look, why)? {
-            Waited::Done(next) => next,
-            Waited::Expired => {
+            WaitOutcome::Done(next) => next,
+            WaitOutcome::Expired => {
                 let why = detached(py, || Ok(why()))?;
                 return Err(late(py, "batches", &why, |_| Ok(())));
             }

@@ -4,18 +4,19 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, finish, quick};
 use crate::handle::Handle;
 use crate::interruptible::{FILES, interruptible, interruptible_at_second, uninterrupted};
-use crate::live::Live;
 use crate::options::options_dict;
+use crate::process_local::ProcessLocal;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use reverie_core::Error;
 use reverie_core::checkpoint::{
-    Difference, Disk, Keep, Periodic, Restored, Saved, Store, Summary, TableSummary, describe, latest, list, verify,
+    Difference, Disk, PeriodicThread, RestoreOutcome, RetentionPolicy, SaveOutcome, Store, Summary, TableSummary,
+    describe, latest, list, verify,
 };
 use reverie_core::clock::{Clock, SystemClock};
-use reverie_core::journal::{self, JournalOptions, Loss, Recovery, Saver, Syncs};
+use reverie_core::journal::{self, JournalOptions, Loss, Recovery, Saver, SyncPolicy};
 use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -25,14 +26,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The folder of one server's checkpoints.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct CheckpointFolder {
-    store: Live<Arc<Store>>,
+    store: ProcessLocal<Arc<Store>>,
 }
 
 /// Saves the tables of one server in a folder, on request or periodically.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Checkpoints {
-    parts: Live<(Arc<Saver>, Arc<SystemClock>)>,
-    periodic: Live<OnceLock<Periodic>>,
+    parts: ProcessLocal<(Arc<Saver>, Arc<SystemClock>)>,
+    periodic: ProcessLocal<OnceLock<PeriodicThread>>,
 }
 
 fn now() -> Duration {
@@ -52,7 +53,7 @@ impl CheckpointFolder {
     #[pyo3(signature = (path, *, keep, max_age, hold))]
     fn new(py: Python<'_>, path: PathBuf, keep: Count, max_age: Option<f64>, hold: bool) -> PyResult<Self> {
         let max_age = max_age.map(|age| seconds("max_age", age)).transpose()?;
-        let keep = Keep { count: keep.at_least("keep", 1)?, max_age };
+        let keep = RetentionPolicy { count: keep.at_least("keep", 1)?, max_age };
         // It may wait for commands that read the folder.
         let store = interruptible(py, || {
             let store = Store::new(Arc::new(FILES), path, keep)?;
@@ -62,7 +63,7 @@ impl CheckpointFolder {
             }
             Ok(store)
         })?;
-        Ok(Self { store: Live::new(Arc::new(store), "server") })
+        Ok(Self { store: ProcessLocal::new(Arc::new(store), "server") })
     }
 
     /// The newest checkpoint that the folder had; None if there was none.
@@ -90,11 +91,11 @@ impl Checkpoints {
         let store = Arc::clone(folder.store.get(py)?);
         let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), Arc::new(FILES), store, now));
         server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver)));
-        if server.saver.set(Live::new(Arc::clone(&saver), "server")).is_err() {
+        if server.saver.set(ProcessLocal::new(Arc::clone(&saver), "server")).is_err() {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
         }
         let parts = (saver, Arc::clone(server.clock()));
-        Ok(Self { parts: Live::new(parts, "server"), periodic: Live::new(OnceLock::new(), "server") })
+        Ok(Self { parts: ProcessLocal::new(parts, "server"), periodic: ProcessLocal::new(OnceLock::new(), "server") })
     }
 
     /// Loads a checkpoint's items into the server's tables, which must be unused.
@@ -132,9 +133,9 @@ impl Checkpoints {
         let (saver, _) = self.parts.get(py)?;
         let interval = seconds("interval", interval)?;
         let syncs = match sync {
-            "os" => Syncs::Os,
-            "interval" => Syncs::Interval(interval),
-            "always" => Syncs::Always,
+            "os" => SyncPolicy::Os,
+            "interval" => SyncPolicy::Interval(interval),
+            "always" => SyncPolicy::Always,
             other => {
                 let reason = format!("sync must be \"os\", \"interval\" or \"always\", got {other:?}");
                 return Err(PyValueError::new_err(reason));
@@ -181,7 +182,7 @@ impl Checkpoints {
         let (saver, _) = self.parts.get(py)?;
         let theirs = Arc::clone(saver);
         let period = period.map_or(Ok(Duration::MAX), |period| seconds("period", period))?;
-        let periodic = quick(py, || Periodic::start(period, move || act(&theirs)))?;
+        let periodic = quick(py, || PeriodicThread::start(period, move || act(&theirs)))?;
         if let Some(bytes) = log_bytes {
             saver.checkpoint_by(bytes.at_least("checkpoint_bytes", 1)? as u64, periodic.waker());
         }
@@ -214,7 +215,7 @@ impl Checkpoints {
 /// Takes one checkpoint of the periodic thread. Enters the interpreter only to report a failure.
 fn act(saver: &Saver) {
     let trouble = match catch_unwind(AssertUnwindSafe(|| saver.save())) {
-        Ok(Ok(Saved { left_behind, .. })) => left_behind.map(|error| error.to_string()),
+        Ok(Ok(SaveOutcome { left_behind, .. })) => left_behind.map(|error| error.to_string()),
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("a defect in reverie's engine, please report it".to_owned()),
     };
@@ -261,7 +262,7 @@ fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
     })
 }
 
-fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {
+fn saved_dict<'py>(py: Python<'py>, saved: &SaveOutcome) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", saved.path.display().to_string())?;
     dict.set_item("num_items", saved.items)?;
@@ -274,7 +275,7 @@ fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict
     Ok(dict)
 }
 
-fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -> PyResult<Bound<'py, PyDict>> {
+fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &RestoreOutcome) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", summary.path.display().to_string())?;
     dict.set_item("created", summary.created.as_secs_f64())?;

@@ -6,10 +6,10 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::handle::Handle;
 use crate::placing::{at, place};
-use crate::reach::{Connection, Several, TlsFiles, answer, options};
-use crate::reading::{ColumnPaths, Reading, WindowsArgument};
+use crate::read_options::{ColumnPaths, ReadOptions, WindowsArgument};
+use crate::replay_backend::{Connection, ShardedConnection, TlsFiles, answer, options};
 use crate::server::{Server, change, limiter};
-use crate::{drawing, figures, inserts, query, reach, updates};
+use crate::{drawing, figures, inserts, query, replay_backend, updates};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -134,7 +134,7 @@ impl Client {
             return Ok(());
         }
         let left = || deadline.after(since.elapsed());
-        reach::durable(py, &*self.handle.reach().known(py, left())?, left())
+        replay_backend::durable(py, &*self.handle.reach().known(py, left())?, left())
     }
 
     #[doc = stub!("Client.sample_batch")]
@@ -150,7 +150,7 @@ impl Client {
         ragged: Option<&str>,
         without_replacement: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reading = Reading::new(columns, ragged)?;
+        let reading = ReadOptions::new(columns, ragged)?;
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
         drawing::batch(
             &self.handle,
@@ -174,7 +174,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (num_samples, windows) = (batch_size.within("batch_size", 1, MAX_SAMPLES)?, Some(windows.0));
         let request = SampleRequest { num_samples, windows, ..SampleRequest::default() };
-        drawing::batch(&self.handle, py, table, request, &Reading::new(columns, None)?, timeout)
+        drawing::batch(&self.handle, py, table, request, &ReadOptions::new(columns, None)?, timeout)
     }
 
     /// Draws what can be drawn at once, at least one and at most `at_most`.
@@ -258,7 +258,7 @@ impl Client {
         ragged: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        drawing::get(&self.handle, py, table, keys, &Reading::new(columns, ragged)?, self.handle.deadline(timeout)?)
+        drawing::get(&self.handle, py, table, keys, &ReadOptions::new(columns, ragged)?, self.handle.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.reset")]
@@ -362,7 +362,7 @@ impl Client {
     }
 
     /// A client of several servers, made from the clients of each.
-    fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<Several> {
+    fn several(py: Python<'_>, shards: ShardsArgument<'_>, timeout: Option<f64>) -> PyResult<ShardedConnection> {
         let (clients, names, limits, among, seed) = shards;
         if clients.iter().any(|client| !client.get().shards.is_empty()) {
             return Err(PyValueError::new_err(
@@ -377,6 +377,6 @@ impl Client {
             };
             clients.iter().zip(&names).map(shard).collect()
         };
-        Several::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
+        ShardedConnection::new(py, Box::new(reach), options, Deadline::from_timeout(timeout)?)
     }
 }

@@ -1,13 +1,13 @@
 //! The columns of a writer's history, and of trajectories.
 
-use crate::array::{Fresh, descr};
+use crate::array::{NewArray, descr};
 use crate::enter::{locked, reading};
 use crate::index::Index;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
 use reverie_core::append::{ItemColumn, StepWriter};
-use reverie_core::batch::{self, Options};
+use reverie_core::batch::{self, BatchOptions};
 use reverie_core::item::Cells;
 use reverie_core::spec::{ANY_SIZE, Structure};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -198,10 +198,10 @@ impl TrajectoryColumn {
         let item = locked(py, steps, 0, |steps| steps.item(&leaf, std::slice::from_ref(&self.item)))
             .map_err(|error| PyRuntimeError::new_err(error.value(py).to_string()))?;
         let items = [item];
-        let plan = crate::enter::quick(py, || batch::plan(&items, &Options::default()))?;
+        let plan = crate::enter::quick(py, || batch::plan(&items, &BatchOptions::default()))?;
         let output = &plan.outputs[0];
         // A batch of one: the same bytes without the leading axis.
-        let mut fresh = Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
+        let mut fresh = NewArray::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
         let mut out = [fresh.bytes()];
         reading(py, &items, output.bytes(), || plan.gather(&items, &mut out))?;
         Ok(fresh.done())

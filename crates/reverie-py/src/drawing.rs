@@ -1,16 +1,16 @@
 //! Draws that a caller waits for, as batches.
 
 use crate::array::numbers;
-use crate::enter::{Deadline, Expired, ITEM_BYTES, READ_BYTES, ask};
+use crate::enter::{Deadline, ExpiredRequest, ITEM_BYTES, READ_BYTES, ask};
 use crate::errors::raise;
 use crate::handle::Handle;
-use crate::reach::{answer, drawn};
-use crate::reading::Reading;
+use crate::read_options::ReadOptions;
+use crate::replay_backend::{answer, drawn};
 use crate::undelivered::no_batch;
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::batch::ONE_BY_ONE;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
 
 /// `Client.sample_batch`.
 pub fn batch<'py>(
@@ -18,7 +18,7 @@ pub fn batch<'py>(
     py: Python<'py>,
     table: &str,
     request: SampleRequest,
-    reading: &Reading,
+    reading: &ReadOptions,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
@@ -39,10 +39,10 @@ pub fn available<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.reach().replay(py)?);
-    let (reading, batcher) = (Reading { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
+    let (reading, batcher) = (ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
     let asked =
         ask(py, at_most.saturating_mul(ITEM_BYTES), || Ok(replay.sample_available(table, at_most, deadline.limit())))?;
-    let Sampled { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {
+    let SampleOutcome { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {
         Ok(sampled) => sampled,
         Err(left) => return Err(late_draws(client, py, left, &reading)),
     };
@@ -51,7 +51,7 @@ pub fn available<'py>(
         Some(error) => Err(batcher.failed(py, "sample", batches, error, &reading)?),
         // Return the draws, and drop any other error: if its cause lasts, the next call raises it.
         None => {
-            let one_step = batches.iter().map(Drawn::is_one_step).collect::<Vec<_>>();
+            let one_step = batches.iter().map(DrawnBatch::is_one_step).collect::<Vec<_>>();
             Ok(batcher.each(py, batches, &reading)?.into_iter().zip(one_step).collect())
         }
     }
@@ -63,13 +63,13 @@ pub fn get<'py>(
     py: Python<'py>,
     table: &str,
     keys: &Bound<'py, PyAny>,
-    reading: &Reading,
+    reading: &ReadOptions,
     deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (replay, keys) = (client.reach().replay(py)?, numbers::<i64>(keys, "keys")?);
     let keys = keys.as_slice();
     let asked = ask(py, keys.len() * READ_BYTES, || Ok(replay.get(table, keys, &reading.options())))?;
-    let Sampled { batches, error } = answer(py, "get", &*replay, asked, deadline)?;
+    let SampleOutcome { batches, error } = answer(py, "get", &*replay, asked, deadline)?;
     match (error, batches.into_iter().next()) {
         // No draws are lost: a read by keys removes nothing.
         (Some(error), _) => Err(raise(py, error)),
@@ -79,7 +79,12 @@ pub fn get<'py>(
 }
 
 /// The error of a wait that ended early, with the draws made so far.
-fn late_draws(client: &Handle, py: Python<'_>, mut left: Expired<Sampled>, reading: &Reading) -> PyErr {
+fn late_draws(
+    client: &Handle,
+    py: Python<'_>,
+    mut left: ExpiredRequest<SampleOutcome>,
+    reading: &ReadOptions,
+) -> PyErr {
     if let Some(Error::NotCommitted { why, .. }) = &left.done.error {
         // In addition to what the other draws wait for.
         left.why = [left.why.as_str(), why].into_iter().filter(|why| !why.is_empty()).collect::<Vec<_>>().join("; ");

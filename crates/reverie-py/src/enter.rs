@@ -48,19 +48,19 @@ pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T>
 }
 
 /// The outcome of work behind the gate; it may be a panic.
-pub type Caught<T> = std::thread::Result<Result<T>>;
+pub type UnwindResult<T> = std::thread::Result<Result<T>>;
 
 /// As [`quick`], for a caller that holds a lock which others wait for under the GIL.
 /// Making an exception runs Python code: call [`raised`] after the lock is released.
 #[inline]
-pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> Caught<T> {
+pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> UnwindResult<T> {
     count(py);
     catch_unwind(AssertUnwindSafe(work))
 }
 
 /// Turns an error or a panic into an exception.
 #[inline]
-pub fn raised<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
+pub fn raised<T>(py: Python<'_>, caught: UnwindResult<T>) -> PyResult<T> {
     match caught {
         Ok(done) => done.map_err(|error| raise(py, error)),
         Err(panic) => Err(defect(py, &*panic)),
@@ -122,14 +122,14 @@ impl<T: Default + Send + Sync> Request for Ticket<T> {
 }
 
 /// A request that was made.
-pub struct Asked<R: Request> {
+pub struct IssuedRequest<R: Request> {
     /// The request.
     pub request: R,
     /// Its outcome, if it was done at once.
     outcome: Option<Result<R::Done>>,
 }
 
-impl<R: Request> From<R> for Asked<R> {
+impl<R: Request> From<R> for IssuedRequest<R> {
     fn from(request: R) -> Self {
         Self { request, outcome: None }
     }
@@ -137,11 +137,15 @@ impl<R: Request> From<R> for Asked<R> {
 
 /// Makes a request that copies this many bytes, and takes its outcome if it is done at once: without a second entry.
 #[inline]
-pub fn ask<R: Request>(py: Python<'_>, bytes: usize, make: impl FnOnce() -> Result<R> + Send) -> PyResult<Asked<R>> {
+pub fn ask<R: Request>(
+    py: Python<'_>,
+    bytes: usize,
+    make: impl FnOnce() -> Result<R> + Send,
+) -> PyResult<IssuedRequest<R>> {
     copying(py, bytes, || {
         let mut request = make()?;
         let outcome = request.wait(Duration::ZERO);
-        Ok(Asked { request, outcome })
+        Ok(IssuedRequest { request, outcome })
     })
 }
 
@@ -184,7 +188,7 @@ impl Deadline {
 }
 
 /// The outcome of a wait.
-pub enum Waited<T> {
+pub enum WaitOutcome<T> {
     /// With its value.
     Done(T),
     /// At the deadline.
@@ -199,7 +203,7 @@ pub fn wait<T: Send>(
     deadline: Deadline,
     mut poll: impl FnMut(Duration) -> Option<Result<T>> + Send,
     why: impl Fn() -> String + Sync,
-) -> PyResult<Waited<T>> {
+) -> PyResult<WaitOutcome<T>> {
     wait_with(py, deadline, &mut (), |(), slice| poll(slice), |()| why())
 }
 
@@ -210,19 +214,19 @@ fn wait_with<S: Send + Sync, T: Send>(
     state: &mut S,
     mut poll: impl FnMut(&mut S, Duration) -> Option<Result<T>> + Send,
     why: impl Fn(&S) -> String + Sync,
-) -> PyResult<Waited<T>> {
+) -> PyResult<WaitOutcome<T>> {
     if let Some(done) = quick(py, || Ok(poll(state, Duration::ZERO)))? {
-        return done.map(Waited::Done).map_err(|error| raise(py, error));
+        return done.map(WaitOutcome::Done).map_err(|error| raise(py, error));
     }
     let (start, mut patience) = (Instant::now(), PATIENCE);
     loop {
         let left = deadline.limit.map(|limit| limit.saturating_sub(start.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(Waited::Expired);
+            return Ok(WaitOutcome::Expired);
         }
         let slice = left.map_or(SLICE, |left| left.min(SLICE));
         if let Some(done) = detached(py, || Ok(poll(state, slice)))? {
-            return done.map(Waited::Done).map_err(|error| raise(py, error));
+            return done.map(WaitOutcome::Done).map_err(|error| raise(py, error));
         }
         py.check_signals()?;
         crate::log_bridge::deliver(py)?;
@@ -237,7 +241,7 @@ fn wait_with<S: Send + Sync, T: Send>(
 }
 
 /// The outcome of a request at its deadline: the part that was done, and why it was not more.
-pub struct Expired<T> {
+pub struct ExpiredRequest<T> {
     /// The part that was done.
     pub done: T,
     /// Which requests waited for what, while this request still waited.
@@ -246,7 +250,7 @@ pub struct Expired<T> {
     interrupt: Option<PyErr>,
 }
 
-impl<T> Expired<T> {
+impl<T> ExpiredRequest<T> {
     /// The outcome, if the deadline ended the wait but everything was done before the withdrawal.
     pub fn unless_whole(self, whole: impl FnOnce(&T) -> bool) -> std::result::Result<T, Self> {
         if self.interrupt.is_none() && whole(&self.done) { Ok(self.done) } else { Err(self) }
@@ -271,10 +275,10 @@ impl<T> Expired<T> {
 /// both cases.
 pub fn finish<R: Request>(
     py: Python<'_>,
-    asked: &mut Asked<R>,
+    asked: &mut IssuedRequest<R>,
     deadline: Deadline,
     why: impl Fn(&R) -> String + Sync,
-) -> PyResult<std::result::Result<R::Done, Expired<R::Done>>> {
+) -> PyResult<std::result::Result<R::Done, ExpiredRequest<R::Done>>> {
     if let Some(outcome) = asked.outcome.take() {
         return outcome.map(Ok).map_err(|error| raise(py, error));
     }
@@ -286,8 +290,8 @@ pub fn finish<R: Request>(
     };
     let waited = wait_with(py, deadline, request, poll, &why);
     match waited {
-        Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
-        Ok(Waited::Expired) => {
+        Ok(WaitOutcome::Done(outcome)) => Ok(Ok(outcome)),
+        Ok(WaitOutcome::Expired) => {
             let mut grace = COMMIT_GRACE;
             if request.needs_commit() {
                 if let Some(outcome) = detached(py, || Ok(request.wait(grace)))? {
@@ -297,13 +301,13 @@ pub fn finish<R: Request>(
                 grace = Duration::ZERO;
             }
             let why = detached(py, || Ok(why(request)))?;
-            detached(py, || request.withdraw(grace)).map(|done| Err(Expired { done, why, interrupt: None }))
+            detached(py, || request.withdraw(grace)).map(|done| Err(ExpiredRequest { done, why, interrupt: None }))
         }
         // The error is the request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
             match detached(py, || request.withdraw(COMMIT_GRACE)) {
-                Ok(done) => Ok(Err(Expired { done, why: String::new(), interrupt: Some(error) })),
+                Ok(done) => Ok(Err(ExpiredRequest { done, why: String::new(), interrupt: Some(error) })),
                 // Raise the error that ended the wait, not the error of the withdrawal.
                 Err(unknown) => {
                     error.set_cause(py, Some(unknown));

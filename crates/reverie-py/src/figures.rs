@@ -3,12 +3,12 @@
 use crate::enter::{Deadline, quick};
 use crate::handle::Handle;
 use crate::options::options_dict;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use reverie_core::chunk::TierInfo;
-use reverie_core::replay::{Info, Link, ShardTable, Waits};
-use reverie_core::table::{JournalInfo, TableInfo, Waiting};
+use reverie_core::replay::{ConnectionInfo, Info, ShardTable, WaitSummary};
+use reverie_core::table::{JournalInfo, TableInfo, WaitEntry};
 
 /// `Client._info`. `shards` are the clients of each server, if there are several. `options`: with those of each table.
 pub fn info<'py>(
@@ -49,7 +49,7 @@ fn errors_of(client: &Handle, py: Python<'_>) -> PyResult<u64> {
 fn server_dict<'py>(
     py: Python<'py>,
     info: &Info,
-    link: Option<&Link>,
+    link: Option<&ConnectionInfo>,
     errors: u64,
     options: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -137,7 +137,7 @@ pub fn tables<'py>(client: &Handle, py: Python<'py>, deadline: Deadline) -> PyRe
 }
 
 /// The state of the connection, as a dict.
-fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDict>> {
+fn link_dict<'py>(py: Python<'py>, link: &ConnectionInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("transport", link.transport.as_deref())?;
     dict.set_item("reason", &link.reason)?;
@@ -201,9 +201,9 @@ fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, PyDi
 }
 
 /// The requests that wait at a table, as a dict; `reverie.client` makes a Why of it.
-fn waits_dict<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict>> {
+fn waits_dict<'py>(py: Python<'py>, waits: &WaitSummary) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let waiting = |queue: &[Waiting]| -> Vec<(f64, u64, u64)> {
+    let waiting = |queue: &[WaitEntry]| -> Vec<(f64, u64, u64)> {
         queue.iter().map(|waiting| (waiting.since.as_secs_f64(), waiting.wanted, waiting.done)).collect()
     };
     dict.set_item("table", &waits.table)?;

@@ -3,8 +3,8 @@
 use crate::batch::Batcher;
 use crate::count::Count;
 use crate::enter::{Deadline, caught, quick, raised};
-use crate::live::Live;
-use crate::reach::{Reach, Reached};
+use crate::process_local::ProcessLocal;
+use crate::replay_backend::{ReplayBackend, ReplayRef};
 use crate::rows::Rows;
 use crate::server::Server;
 use crate::unawaited::{IN_FLIGHT_BYTES, UnawaitedRequests};
@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The state that the methods of a client share.
 pub struct Handle {
-    reach: Reach,
+    reach: ReplayBackend,
     timeout: Option<f64>,
     max_in_flight_bytes: u64,
     /// Makes batches of draws.
     pub batcher: Batcher,
     /// Locked under the GIL, and never held while the GIL is released.
-    state: Mutex<Live<CallState>>,
+    state: Mutex<ProcessLocal<CallState>>,
 }
 
 /// The state that is kept from one call to the next; a forked child starts with a new one.
@@ -42,16 +42,16 @@ impl Handle {
         py: Python<'_>,
         server: Option<Py<Server>>,
         (timeout, max_in_flight_bytes): (Option<f64>, Option<Count>),
-        connect: impl FnOnce(Python<'_>) -> PyResult<Reach>,
+        connect: impl FnOnce(Python<'_>) -> PyResult<ReplayBackend>,
     ) -> PyResult<Self> {
         Deadline::from_timeout(timeout)?;
         let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
         let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
         let reach = match server {
-            Some(server) => Reach::local(py, server)?,
+            Some(server) => ReplayBackend::local(py, server)?,
             None => connect(py)?,
         };
-        let state = Mutex::new(Live::new(CallState::new(max_in_flight_bytes), "client"));
+        let state = Mutex::new(ProcessLocal::new(CallState::new(max_in_flight_bytes), "client"));
         Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), state })
     }
 
@@ -67,19 +67,19 @@ impl Handle {
             std::mem::replace(self.state().get_mut(py)?, CallState::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let deadline = Deadline::from_timeout(Some(1.0))?;
-        if !matches!(self.reach, Reach::Local { .. }) {
+        if !matches!(self.reach, ReplayBackend::Local { .. }) {
             unawaited.inserts.flush(py, deadline, |_| String::new())?;
             unawaited.updates.flush(py, deadline, |_| String::new())?;
         }
         match &self.reach {
-            Reach::Local { .. } => Ok(()),
-            Reach::Remote(connection) => connection.close(py),
-            Reach::Several(several) => several.close(py),
+            ReplayBackend::Local { .. } => Ok(()),
+            ReplayBackend::Remote(connection) => connection.close(py),
+            ReplayBackend::Several(several) => several.close(py),
         }
     }
 
     /// How the tables are reached.
-    pub fn reach(&self) -> &Reach {
+    pub fn reach(&self) -> &ReplayBackend {
         &self.reach
     }
 
@@ -93,10 +93,10 @@ impl Handle {
         timeout.or(self.timeout)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, Live<CallState>> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ProcessLocal<CallState>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.here() {
-            *state = Live::new(CallState::new(self.max_in_flight_bytes), "client");
+            *state = ProcessLocal::new(CallState::new(self.max_in_flight_bytes), "client");
         }
         state
     }
@@ -108,7 +108,13 @@ impl Handle {
 
     /// Stores a single step for a table; returns its item.
     #[inline]
-    pub fn append(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
+    pub fn append(
+        &self,
+        py: Python<'_>,
+        replay: &ReplayRef<'_>,
+        table: &str,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Item> {
         let known = {
             let mut state = self.state();
             let rows = state.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
@@ -122,7 +128,7 @@ impl Handle {
     }
 
     /// The row writer for a table.
-    pub fn rows(&self, py: Python<'_>, replay: &Reached<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
+    pub fn rows(&self, py: Python<'_>, replay: &ReplayRef<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
         let mut state = self.state();
         let known = &mut state.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {

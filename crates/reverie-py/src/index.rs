@@ -18,7 +18,7 @@ pub enum Index {
 }
 
 /// Cells of a column: the first one, the others relative to it, and whether it is one cell without an axis.
-pub type Chosen = (u64, Cells, bool);
+pub type CellSelection = (u64, Cells, bool);
 
 impl Index {
     /// Reads an int, a slice or ints.
@@ -54,7 +54,7 @@ impl Index {
     }
 
     /// The cells of a sequence of `len`. Raises `IndexError` for a step that does not exist.
-    pub fn resolve(&self, len: usize, path: &str) -> PyResult<Chosen> {
+    pub fn resolve(&self, len: usize, path: &str) -> PyResult<CellSelection> {
         let at = |index: i64| {
             let found = if index < 0 { index + len as i64 } else { index };
             match (0..len as i64).contains(&found) {
@@ -85,7 +85,7 @@ fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 /// The cells that Python's slices of a list have.
-fn range(start: Option<i64>, stop: Option<i64>, step: i64, len: i64) -> Chosen {
+fn range(start: Option<i64>, stop: Option<i64>, step: i64, len: i64) -> CellSelection {
     let (low, high) = if step > 0 { (0, len) } else { (-1, len - 1) };
     let within = |at: i64| if at < 0 { at.saturating_add(len).max(low) } else { at.min(high) };
     let (begin, end) = if step > 0 { (low, high) } else { (high, low) };

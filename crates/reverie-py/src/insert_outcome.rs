@@ -2,8 +2,8 @@
 
 use crate::array::column;
 use crate::enter::{Deadline, finish};
-use crate::live::Live;
-use crate::reach::Reached;
+use crate::process_local::ProcessLocal;
+use crate::replay_backend::ReplayRef;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// A query for the outcome, bound to the client that sent the insert.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct InsertOutcome {
-    replay: Live<Arc<dyn Replay>>,
+    replay: ProcessLocal<Arc<dyn Replay>>,
     number: u64,
 }
 
@@ -34,7 +34,7 @@ impl InsertOutcome {
 /// Adds the items known to be inserted, if there are any, and to an UnknownOutcomeError its query.
 pub fn with_means<'py>(
     py: Python<'py>,
-    replay: &Reached<'_>,
+    replay: &ReplayRef<'_>,
     error: PyErr,
     partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyErr {
@@ -42,7 +42,7 @@ pub fn with_means<'py>(
         let partial = partial()?;
         let mut names_partial = partial.len()? > 0;
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
-            let outcome = InsertOutcome { replay: Live::new(replay.shared(), "client"), number };
+            let outcome = InsertOutcome { replay: ProcessLocal::new(replay.shared(), "client"), number };
             error.value(py).setattr("outcome", Bound::new(py, outcome)?)?;
             names_partial = true;
         }

@@ -5,13 +5,13 @@ use crate::enter::{Deadline, ITEM_BYTES, Request, ask, copying, detached, finish
 use crate::handle::Handle;
 use crate::insert_outcome::with_means;
 use crate::nest::flatten;
-use crate::reach::{Reached, why};
+use crate::replay_backend::{ReplayRef, why};
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
-use reverie_core::append::{MultiTableInsert, Parts, SplitInsert};
+use reverie_core::append::{InsertParts, MultiTableInsert, SplitInsert};
 use reverie_core::table::{COMMIT_GRACE, Inserts, Priority};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Request for MultiTableInsert<'_> {
 /// Waits until every table has taken the item. The error names the tables that did.
 fn every(
     py: Python<'_>,
-    replay: &Reached<'_>,
+    replay: &ReplayRef<'_>,
     (insert, num_tables): (MultiTableInsert<'_>, usize),
     deadline: Deadline,
 ) -> PyResult<()> {
@@ -127,7 +127,7 @@ pub fn batch<'py>(
         return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
     }
     if !waits {
-        let parts = Parts::of(inserts, replay.max_items());
+        let parts = InsertParts::of(inserts, replay.max_items());
         let bytes = (size_bytes / parts.len()) as u64;
         for part in parts {
             let ticket = copying(py, part.len() * ITEM_BYTES, || replay.insert(table, part))?;
@@ -172,7 +172,7 @@ impl Request for SplitInsert<'_> {
     }
 }
 
-fn make_room(client: &Handle, py: Python<'_>, replay: &Reached<'_>, timeout: Option<f64>) -> PyResult<()> {
+fn make_room(client: &Handle, py: Python<'_>, replay: &ReplayRef<'_>, timeout: Option<f64>) -> PyResult<()> {
     let alone = client.unawaited(py)?;
     let round_trip = replay.round_trip();
     match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| why(&**replay, table))? {

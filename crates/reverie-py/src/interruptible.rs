@@ -1,9 +1,9 @@
 //! Work on files that may take long and has no deadline: Ctrl-C ends it, or the wait for it.
 
-use crate::enter::{Caught, SLICE, count, detached, raised};
+use crate::enter::{SLICE, UnwindResult, count, detached, raised};
 use pyo3::prelude::*;
 use reverie_core::Error;
-use reverie_core::checkpoint::{Cancellable, Folder, cancellable};
+use reverie_core::checkpoint::{CancellableDisk, LocalFileSystem, cancellable};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, scope};
 
 /// The machine's files, for [`interruptible`] work.
-pub const FILES: Cancellable<Folder> = Cancellable(Folder);
+pub const FILES: CancellableDisk<LocalFileSystem> = CancellableDisk(LocalFileSystem);
 
 /// Runs work in a thread of its own, while this one checks signals.
 ///
@@ -110,7 +110,7 @@ pub fn uninterrupted<T: Send + 'static>(
 }
 
 /// The outcome of the work, if it has ended within a slice.
-fn after_a_slice<T: Send>(py: Python<'_>, outcome: &mut Receiver<Caught<T>>) -> Option<Caught<T>> {
+fn after_a_slice<T: Send>(py: Python<'_>, outcome: &mut Receiver<UnwindResult<T>>) -> Option<UnwindResult<T>> {
     py.detach(move || match outcome.recv_timeout(SLICE) {
         Ok(caught) => Some(caught),
         Err(RecvTimeoutError::Timeout) => None,

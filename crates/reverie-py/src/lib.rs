@@ -26,14 +26,14 @@ mod inserts;
 mod intake;
 mod interruptible;
 mod log_bridge;
-mod live;
+mod process_local;
 mod nest;
 mod notes;
 mod options;
 mod placing;
 mod query;
-mod reach;
-mod reading;
+mod replay_backend;
+mod read_options;
 mod rows;
 mod sending;
 mod server;
@@ -52,7 +52,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     array::load(module.py())?;
-    live::register(module)?;
+    process_local::register(module)?;
     log_bridge::gather();
     module.add_function(wrap_pyfunction!(enter::_entries, module)?)?;
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;

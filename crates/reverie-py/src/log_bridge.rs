@@ -30,9 +30,9 @@ struct Line {
     text: Text,
 }
 
-struct Lines;
+struct LineSubscriber;
 
-impl Subscriber for Lines {
+impl Subscriber for LineSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_ours = ["reverie", OWN].iter().any(|crates| metadata.target().starts_with(crates));
         metadata.is_event() && *metadata.level() <= Level::INFO && is_ours
@@ -88,7 +88,7 @@ impl Visit for Text {
 
 /// Collects the lines of this process from now on, unless another subscriber does.
 pub fn gather() {
-    let _ = tracing::subscriber::set_global_default(Lines);
+    let _ = tracing::subscriber::set_global_default(LineSubscriber);
 }
 
 /// Passes the waiting lines to Python's logger "reverie". A log line's parts are attributes of its record, too, for

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use std::time::Instant;
 
 /// The server that a caller chose, if any, for a number of rows that go into these tables.
-pub type Wanted<'a> = (Option<Count>, &'a [&'a str], u64);
+pub type Placement<'a> = (Option<Count>, &'a [&'a str], u64);
 
 /// Calls with what the client holds, or with what that of the chosen server of several holds (`of`), and a timeout.
 /// Takes note of a failure there.
@@ -15,7 +15,7 @@ pub fn at<'a, T>(
     client: &'a Handle,
     of: &impl Fn(usize) -> &'a Handle,
     py: Python<'_>,
-    wanted: Wanted<'_>,
+    wanted: Placement<'_>,
     timeout: Option<f64>,
     call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
 ) -> PyResult<T> {
@@ -37,7 +37,7 @@ pub fn at<'a, T>(
 pub fn place(
     client: &Handle,
     py: Python<'_>,
-    (shard, tables, rows): Wanted<'_>,
+    (shard, tables, rows): Placement<'_>,
     timeout: Option<f64>,
 ) -> PyResult<usize> {
     let shard = shard.map(|shard| shard.at_least("shard", 0)).transpose()?;

@@ -5,13 +5,13 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
 use crate::handle::Handle;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use crate::undelivered::no_batch;
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::table::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 
 const FIELDS: [(&str, Field); 4] = [
@@ -82,7 +82,7 @@ pub fn query<'py>(
     };
     let replay = client.reach().replay(py)?;
     let ticket = detached(py, || Ok(replay.query(table, &query)))?;
-    let Sampled { batches, error } = answer(py, "query", &*replay, ticket, deadline)?;
+    let SampleOutcome { batches, error } = answer(py, "query", &*replay, ticket, deadline)?;
     match (error, batches.into_iter().next()) {
         (Some(error), _) => Err(raise(py, error)),
         (None, Some(mut found)) => client.batcher.info(py, &mut found),

@@ -20,10 +20,10 @@ pub struct Rows {
     batched: bool,
     signature: Option<Signature>,
     /// No Python code runs under this lock, since it may come back here.
-    state: Mutex<State>,
+    state: Mutex<RowsState>,
 }
 
-struct State {
+struct RowsState {
     /// Taken out while it reads with Python code; meanwhile another thread uses a new reader.
     reader: Reader,
     writer: RowWriter,
@@ -42,7 +42,7 @@ impl Rows {
             table: table.to_owned(),
             batched,
             signature: sink.signature(table)?,
-            state: Mutex::new(State { reader: reader.unwrap_or_default(), writer }),
+            state: Mutex::new(RowsState { reader: reader.unwrap_or_default(), writer }),
         })
     }
 
@@ -64,7 +64,7 @@ impl Rows {
     #[inline]
     pub fn append_known(&self, data: &Bound<'_, PyAny>) -> Result<Option<Item>> {
         let Some(mut state) = self.state.try_lock().ok().filter(|_| !self.batched) else { return Ok(None) };
-        let State { reader, writer } = &mut *state;
+        let RowsState { reader, writer } = &mut *state;
         let stored = reader.with_known_row(data, |schema, columns| {
             let bytes: usize = columns.iter().map(|cells| cells.bytes.len()).sum();
             (bytes <= QUICK_BYTES).then(|| writer.append_row(schema, columns))

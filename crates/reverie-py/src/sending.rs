@@ -2,10 +2,10 @@
 
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, Waited, detached, late, locked, locked_then, quick, raised, wait};
-use crate::live::Live;
+use crate::enter::{Deadline, WaitOutcome, detached, late, locked, locked_then, quick, raised, wait};
 use crate::notes::step_written;
-use crate::reach;
+use crate::process_local::ProcessLocal;
+use crate::replay_backend;
 use crate::spans::WriterSpans;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// A writer's connection to its tables.
 pub struct ItemSender {
-    replay: Live<Arc<dyn Replay>>,
+    replay: ProcessLocal<Arc<dyn Replay>>,
     /// [`Replay::restarts`] at the last warning to the user.
     restarts: AtomicU64,
     max_in_flight_bytes: u64,
@@ -42,7 +42,7 @@ impl ItemSender {
         let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
         Ok(Self {
             restarts: replay.restarts().into(),
-            replay: Live::new(replay, "writer"),
+            replay: ProcessLocal::new(replay, "writer"),
             max_in_flight_bytes,
             timeout: client.timeout_or_default(timeout),
             in_flight: InFlight::default(),
@@ -181,7 +181,7 @@ impl ItemSender {
                 return Ok(());
             }
             let deadline = Deadline::from_timeout(timeout)?.after(since.elapsed());
-            reach::durable(py, &**self.replay.get(py)?, deadline)
+            replay_backend::durable(py, &**self.replay.get(py)?, deadline)
         };
         // A flush that has nothing to wait for has no span: some writers flush before each item.
         let waits = self.spans.is_on() && (durable || self.num_in_flight(py)? > num_items);
@@ -199,11 +199,14 @@ impl ItemSender {
         let (replay, deadline) = (self.replay.get(py)?, Deadline::from_timeout(timeout)?);
         let why = || {
             let table = self.in_flight.waits_for();
-            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reach::why(&**replay, &table))
+            table.map_or_else(
+                || "the last item went in meanwhile".to_owned(),
+                |table| replay_backend::why(&**replay, &table),
+            )
         };
         match wait(py, deadline, |slice| self.poll(target, slice), why)? {
-            Waited::Done(()) => Ok(()),
-            Waited::Expired => {
+            WaitOutcome::Done(()) => Ok(()),
+            WaitOutcome::Expired => {
                 let why = detached(py, || Ok(why()))?;
                 Err(late(py, what, &why, |_| Ok(())))
             }

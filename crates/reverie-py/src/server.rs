@@ -4,15 +4,15 @@ use crate::array::dtype_from;
 use crate::count::Count;
 use crate::enter::{detached, quick};
 use crate::errors::signature;
-use crate::live::Live;
 use crate::nest::Nest;
+use crate::process_local::ProcessLocal;
 use crate::spans;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
-use reverie_core::checkpoint::{Disk, Folder};
+use reverie_core::checkpoint::{Disk, LocalFileSystem};
 use reverie_core::chunk::{Compression, TierOptions};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::journal::Saver;
@@ -31,12 +31,12 @@ use std::time::Duration;
 /// The tables of a server in this process.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Server {
-    tables: Live<Arc<Tables>>,
+    tables: ProcessLocal<Arc<Tables>>,
     clock: Arc<SystemClock>,
-    listening: OnceLock<Live<Listening>>,
-    http: OnceLock<Live<http::HttpServer>>,
+    listening: OnceLock<ProcessLocal<Listening>>,
+    http: OnceLock<ProcessLocal<http::HttpServer>>,
     /// Takes checkpoints for as long as a client has the tables; set by `_native.Checkpoints`.
-    pub saver: OnceLock<Live<Arc<Saver>>>,
+    pub saver: OnceLock<ProcessLocal<Arc<Saver>>>,
 }
 
 #[pymethods]
@@ -58,7 +58,7 @@ impl Server {
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tier = disk.map(|(folder, memory_bytes, disk_bytes)| {
             let options = TierOptions { folder, memory_bytes, disk_bytes, ..TierOptions::default() };
-            (options, Arc::new(Folder) as Arc<dyn Disk>)
+            (options, Arc::new(LocalFileSystem) as Arc<dyn Disk>)
         });
         let tables = detached(py, || Tables::with_disk(options, max_bytes, tier, &as_clock, seed))?;
         Ok(Self::of(tables, clock))
@@ -109,7 +109,7 @@ impl Server {
             let options = ServerOptions { address, token, tls, insecure, local, grace, limits, checkpoint, spans };
             Listening::start(tables, options)
         })?;
-        let set = self.listening.set(Live::new(listening, "server"));
+        let set = self.listening.set(ProcessLocal::new(listening, "server"));
         set.map_err(|_| PyValueError::new_err("this server already listens"))
     }
 
@@ -135,7 +135,7 @@ impl Server {
             let options = http::HttpOptions { address: found_address(&host, port)?, token, tls, insecure };
             http::HttpServer::start(tables, listening, &options)
         })?;
-        let set = self.http.set(Live::new(shown, "server"));
+        let set = self.http.set(ProcessLocal::new(shown, "server"));
         set.map_err(|_| PyValueError::new_err("this server already serves HTTP"))
     }
 
@@ -204,7 +204,7 @@ impl Server {
 impl Server {
     fn of(tables: Tables, clock: Arc<SystemClock>) -> Self {
         Self {
-            tables: Live::new(Arc::new(tables), "server"),
+            tables: ProcessLocal::new(Arc::new(tables), "server"),
             clock,
             listening: OnceLock::new(),
             http: OnceLock::new(),

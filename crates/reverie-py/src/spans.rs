@@ -10,12 +10,12 @@ use reverie_net::trace::TraceContext;
 use std::time::Duration;
 
 /// The ids of a trace and of a span, and whether the trace is recorded.
-type Context = (u128, u64, bool);
+type TraceIds = (u128, u64, bool);
 
 /// Sets the trace of the requests that this thread makes from now on; returns the one before.
 #[pyfunction]
 #[pyo3(signature = (context))]
-pub fn _set_trace(context: Option<Context>) -> PyResult<Option<Context>> {
+pub fn _set_trace(context: Option<TraceIds>) -> PyResult<Option<TraceIds>> {
     if context.is_some_and(|(trace, parent, _)| trace == 0 || parent == 0) {
         return Err(PyValueError::new_err("the ids of a trace and of a span must not be 0"));
     }
@@ -25,15 +25,15 @@ pub fn _set_trace(context: Option<Context>) -> PyResult<Option<Context>> {
 
 /// The trace of the request for the last batch that this thread took; only the first call has it.
 #[pyfunction]
-pub fn _answered_trace() -> Option<Context> {
+pub fn _answered_trace() -> Option<TraceIds> {
     TraceContext::take_answered().map(ids)
 }
 
-fn read((trace, parent, sampled): Context) -> TraceContext {
+fn read((trace, parent, sampled): TraceIds) -> TraceContext {
     TraceContext { trace, parent, sampled }
 }
 
-fn ids(TraceContext { trace, parent, sampled }: TraceContext) -> Context {
+fn ids(TraceContext { trace, parent, sampled }: TraceContext) -> TraceIds {
     (trace, parent, sampled)
 }
 
@@ -56,7 +56,7 @@ impl WriterSpans {
     #[inline]
     pub fn of_caller<T>(&self, py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
         let Some(spans) = &self.0 else { return make() };
-        let context: Option<Context> = spans.call_method0(py, intern!(py, "current"))?.extract(py)?;
+        let context: Option<TraceIds> = spans.call_method0(py, intern!(py, "current"))?.extract(py)?;
         TraceContext::within(context.map(read), make)
     }
 

@@ -1,22 +1,23 @@
 //! Structured writing: from steps to the items of configs, into tables or as arrays.
 
-use crate::array::{Cell, Fresh, read};
+use crate::array::{Cell, NewArray, read};
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{locked, quick, reading};
 use crate::errors::signature;
 use crate::intake::CallColumns;
-use crate::live::Live;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
 use crate::notes::{note, step_written};
+use crate::process_local::ProcessLocal;
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::append::{
-    ColumnCells, Config, ConfigNode, Makes, Quantity, Relation, Rule, StepCondition, StructuredWriter as Core,
+    ColumnCells, Config, ConfigNode, CreatedItems, PriorityRule, Quantity, Relation, StepCondition,
+    StructuredWriter as Core,
 };
-use reverie_core::batch::{self, Options};
+use reverie_core::batch::{self, BatchOptions};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::{self, Item};
 use reverie_core::spec::{ColumnSpec, Structure};
@@ -68,8 +69,8 @@ fn config((table, structure, nodes, conditions, (number, errors)): ConfigArgumen
         nodes: nodes.into_iter().map(node).collect(),
         conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
         rule: match errors {
-            None => Rule::Constant(number),
-            Some(field) => Rule::TdError { max_weight: number, field },
+            None => PriorityRule::Constant(number),
+            Some(field) => PriorityRule::TdError { max_weight: number, field },
         },
     })
 }
@@ -120,7 +121,7 @@ impl StepMatcher {
     }
 
     /// Appends a step, or a part of one; returns the items that it completes.
-    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial: bool) -> PyResult<Makes> {
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial: bool) -> PyResult<CreatedItems> {
         let mut forms = self.forms.try_lock().map_err(|_| busy())?;
         let StructuredForms { appended, known, specs } = &mut *forms;
         let (mut leaves, nest) = appended.flatten(data)?;
@@ -199,7 +200,7 @@ impl StepMatcher {
         Ok(Form { structure: Arc::clone(&nest.structure), fields, lacks })
     }
 
-    fn end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<Makes> {
+    fn end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<CreatedItems> {
         locked(py, &self.writer, 0, |writer| writer.end_episode(clear_buffers))
     }
 
@@ -237,7 +238,7 @@ impl StructuredWriter {
         let mut compression = None;
         for config in &configs {
             let of_table = quick(py, || sink.compression(&config.table))?;
-            if let Rule::Constant(priority) = config.rule {
+            if let PriorityRule::Constant(priority) = config.rule {
                 quick(py, || sink.check_priority(&config.table, Priority::Value(priority)))?;
             }
             let agreed = compression.is_none_or(|known| known == of_table);
@@ -305,7 +306,7 @@ impl StructuredWriter {
     }
 
     /// Sends every item, also after one that is refused; then raises the first error, which notes the others.
-    fn send(&self, py: Python<'_>, makes: Makes) -> PyResult<()> {
+    fn send(&self, py: Python<'_>, makes: CreatedItems) -> PyResult<()> {
         let mut first: Option<PyErr> = None;
         for made in makes {
             let (table, items) = (&self.tables[made.config], Inserts::from_iter([(made.item, made.priority)]));
@@ -322,7 +323,7 @@ impl StructuredWriter {
 /// The engine's side of `reverie.PatternDataset`: the items of configs as arrays, without tables.
 #[pyclass(frozen, module = "reverie._native", name = "Patterns")]
 pub struct Patterns {
-    steps: Live<StepMatcher>,
+    steps: ProcessLocal<StepMatcher>,
     /// Used under the GIL only.
     nests: Mutex<Unflattener>,
 }
@@ -333,7 +334,7 @@ impl Patterns {
     fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<ConfigArguments<'_>>) -> PyResult<Self> {
         let configs = configs.into_iter().map(config).collect::<PyResult<_>>()?;
         let steps = StepMatcher::new(py, Arc::new(Meter::default()), Compression::None, paths, configs, Vec::new())?;
-        Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
+        Ok(Self { steps: ProcessLocal::new(steps, "iterator"), nests: Mutex::default() })
     }
 
     /// Appends a whole step; returns the trajectories that it completes.
@@ -350,21 +351,22 @@ impl Patterns {
 }
 
 impl Patterns {
-    fn trajectories<'py>(&self, py: Python<'py>, makes: Makes) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn trajectories<'py>(&self, py: Python<'py>, makes: CreatedItems) -> PyResult<Vec<Bound<'py, PyAny>>> {
         makes.into_iter().map(|made| self.trajectory(py, made.item)).collect()
     }
 
     /// The arrays of an item, in its structure.
     fn trajectory<'py>(&self, py: Python<'py>, item: Item) -> PyResult<Bound<'py, PyAny>> {
         let items = [item];
-        let plan = quick(py, || batch::plan(&items, &Options::default()))?;
+        let plan = quick(py, || batch::plan(&items, &BatchOptions::default()))?;
         // A batch of one: the same bytes without the leading axis.
-        let fresh = plan.outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..]));
-        let mut fresh: Vec<Fresh<'py>> = fresh.collect::<PyResult<_>>()?;
+        let fresh =
+            plan.outputs.iter().map(|output| NewArray::new(py, output.dtype, output.itemsize, &output.shape[1..]));
+        let mut fresh: Vec<NewArray<'py>> = fresh.collect::<PyResult<_>>()?;
         let bytes = plan.outputs.iter().map(batch::OutputArray::bytes).sum();
-        let mut out: Vec<_> = fresh.iter_mut().map(Fresh::bytes).collect();
+        let mut out: Vec<_> = fresh.iter_mut().map(NewArray::bytes).collect();
         reading(py, &items, bytes, || plan.gather(&items, &mut out))?;
         let mut nests = self.nests.try_lock().map_err(|_| busy())?;
-        nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(Fresh::done))
+        nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(NewArray::done))
     }
 }

@@ -36,7 +36,7 @@ pub struct TrajectoryWriter {
 struct TrajectoryForms {
     appended: Flattener,
     trajectories: Flattener,
-    resolved: Vec<Resolved>,
+    resolved: Vec<ResolvedForm>,
     /// All appended structures, merged; and the history in this structure, once it was requested.
     merged: Option<Structure>,
     history: Option<Py<PyAny>>,
@@ -44,7 +44,7 @@ struct TrajectoryForms {
 }
 
 /// A form of a step, and its columns in the writer.
-struct Resolved {
+struct ResolvedForm {
     structure: Arc<Structure>,
     /// For every leaf, whether it has a value.
     present: SmallVec<[bool; 8]>,
@@ -269,7 +269,7 @@ impl TrajectoryWriter {
                 let want = known.map(|known| known.specs[read_leaves.len()].dtype);
                 read_leaves.push(read(leaf, want, &|| nest.path(index))?);
             }
-            let fits = |known: &Resolved| {
+            let fits = |known: &ResolvedForm| {
                 let mut pairs = known.specs.iter().zip(&read_leaves);
                 pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
             };
@@ -322,7 +322,7 @@ impl TrajectoryWriter {
         structure: &Arc<Structure>,
         present: SmallVec<[bool; 8]>,
         cells: &[Leaf<'_>],
-    ) -> PyResult<Resolved> {
+    ) -> PyResult<ResolvedForm> {
         let paths = structure.paths().into_iter().zip(&present).filter_map(|(path, present)| present.then_some(path));
         let columns: Vec<ColumnSpec> = paths
             .zip(cells)
@@ -330,7 +330,7 @@ impl TrajectoryWriter {
             .collect();
         let schema = Schema { columns, structure: (**structure).clone() };
         let columns = locked(py, &self.steps, 0, |steps| steps.resolve(&schema))?;
-        Ok(Resolved { structure: Arc::clone(structure), present, specs: schema.columns, columns })
+        Ok(ResolvedForm { structure: Arc::clone(structure), present, specs: schema.columns, columns })
     }
 }
 

@@ -37,11 +37,11 @@ struct Readers {
     action: Reader,
     extras: Reader,
     final_obs: Reader,
-    first: Option<First>,
+    first: Option<FirstSchemas>,
 }
 
 /// The schemas of the first append, which later ones must have.
-struct First {
+struct FirstSchemas {
     obs: Arc<Schema>,
     action: Arc<Schema>,
     extras: Option<Arc<Schema>>,
@@ -148,7 +148,7 @@ impl TransitionWriter {
                 let extras = extras_schema.as_ref().map(|schema| open("", schema));
                 let core = Core::new(&sink, self.options.clone(), &obs, &action, extras.as_deref());
                 *self.writer.lock().map_err(|_| busy())? = Some(quick(py, || core)?);
-                *first = Some(First { obs, action, extras });
+                *first = Some(FirstSchemas { obs, action, extras });
             }
         }
         if let (Some(first), Some(last)) = (&first, &final_obs) {
@@ -237,7 +237,7 @@ impl TransitionWriter {
     }
 }
 
-impl First {
+impl FirstSchemas {
     fn check(
         &self,
         py: Python<'_>,

@@ -1,16 +1,16 @@
 //! Fire-and-forget requests (`wait=False`): their errors are counted, and the first is logged.
 
-use crate::enter::{Deadline, Waited, late, wait};
+use crate::enter::{Deadline, WaitOutcome, late, wait};
 use crate::errors::raise;
 use pyo3::prelude::*;
 use reverie_core::append::{Goal, InFlight, Load, Pace};
-use reverie_core::table::{Keys, Ticket, Updated};
+use reverie_core::table::{ChangeCounts, Keys, Ticket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Requests of one kind.
-pub struct Unawaited<T> {
+pub struct UnawaitedQueue<T> {
     /// The name for messages: "update", "insert".
     what: &'static str,
     /// The unanswered requests and bytes from which on the next request waits.
@@ -23,8 +23,8 @@ pub struct Unawaited<T> {
 
 /// Requests that no caller waits for. A learner's updates do not wait behind inserts that a limiter holds up.
 pub struct UnawaitedRequests {
-    pub inserts: Unawaited<Keys>,
-    pub updates: Unawaited<(Updated, Updated)>,
+    pub inserts: UnawaitedQueue<Keys>,
+    pub updates: UnawaitedQueue<(ChangeCounts, ChangeCounts)>,
 }
 
 /// The default of `Client(max_in_flight_bytes=)`.
@@ -38,8 +38,8 @@ impl UnawaitedRequests {
     /// No requests yet. Each kind may have this many unanswered bytes.
     pub fn new(max_in_flight_bytes: u64) -> Self {
         Self {
-            inserts: Unawaited::new("insert", MOST_INSERTS, max_in_flight_bytes),
-            updates: Unawaited::new("update", MOST_UPDATES, max_in_flight_bytes),
+            inserts: UnawaitedQueue::new("insert", MOST_INSERTS, max_in_flight_bytes),
+            updates: UnawaitedQueue::new("update", MOST_UPDATES, max_in_flight_bytes),
         }
     }
 
@@ -56,7 +56,7 @@ impl UnawaitedRequests {
     }
 }
 
-impl<T: Send> Unawaited<T> {
+impl<T: Send> UnawaitedQueue<T> {
     /// No requests yet. A request waits while `requests` or more, or more than `bytes`, are unanswered.
     fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
         let most = Load { items: requests, bytes };
@@ -154,9 +154,9 @@ impl<T: Send> Unawaited<T> {
         };
         loop {
             match wait(py, deadline, poll, why)? {
-                Waited::Expired => return Ok(false),
-                Waited::Done(None) => return Ok(true),
-                Waited::Done(Some(error)) => self.note(py, &raise(py, error))?,
+                WaitOutcome::Expired => return Ok(false),
+                WaitOutcome::Done(None) => return Ok(true),
+                WaitOutcome::Done(Some(error)) => self.note(py, &raise(py, error))?,
             }
         }
     }

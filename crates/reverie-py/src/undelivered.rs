@@ -3,13 +3,13 @@
 use crate::batch::Batcher;
 use crate::enter::late;
 use crate::errors::raise;
-use crate::reading::Reading;
+use crate::read_options::ReadOptions;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
 use reverie_core::batch::ONE_BY_ONE;
-use reverie_core::sample::{Drawn, Draws, Sampled};
+use reverie_core::sample::{DrawnBatch, Draws, SampleOutcome};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,16 +24,21 @@ impl Batcher {
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
-        mut drawn: Drawn,
-        reading: &Reading,
+        mut drawn: DrawnBatch,
+        reading: &ReadOptions,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.batch(py, &mut drawn, reading)
             .map_err(|error| with_draws(py, error, Singles::new(Vec::new(), untouched(drawn), reading)))
     }
 
     /// Every item that was drawn, as a batch of its own.
-    pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        (0..draws.len()).map(|draw| self.batch(py, &mut Drawn::Items(draws.one(draw)), reading)).collect()
+    pub fn singles<'py>(
+        &self,
+        py: Python<'py>,
+        draws: &Draws,
+        reading: &ReadOptions,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        (0..draws.len()).map(|draw| self.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading)).collect()
     }
 
     /// Each as a `reverie.Batch`.
@@ -42,8 +47,8 @@ impl Batcher {
     pub fn each<'py>(
         &self,
         py: Python<'py>,
-        batches: Vec<Drawn>,
-        reading: &Reading,
+        batches: Vec<DrawnBatch>,
+        reading: &ReadOptions,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut made = Vec::with_capacity(batches.len());
         let mut rest = batches.into_iter();
@@ -64,15 +69,15 @@ impl Batcher {
         &self,
         py: Python<'py>,
         what: &str,
-        sampled: Sampled,
-        reading: &Reading,
+        sampled: SampleOutcome,
+        reading: &ReadOptions,
     ) -> PyResult<Bound<'py, PyAny>> {
         match sampled {
-            Sampled { batches, error: None } => match batches.into_iter().next() {
+            SampleOutcome { batches, error: None } => match batches.into_iter().next() {
                 Some(drawn) => self.batch_or_singles(py, drawn, reading),
                 None => Err(raise(py, no_batch())),
             },
-            Sampled { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
+            SampleOutcome { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
         }
     }
 
@@ -80,8 +85,8 @@ impl Batcher {
     pub fn partial(
         &self,
         py: Python<'_>,
-        sampled: Sampled,
-        reading: &Reading,
+        sampled: SampleOutcome,
+        reading: &ReadOptions,
         with: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
         let mut drawn = self.each(py, sampled.batches, reading)?;
@@ -97,9 +102,9 @@ impl Batcher {
         &self,
         py: Python<'_>,
         what: &str,
-        batches: Vec<Drawn>,
+        batches: Vec<DrawnBatch>,
         error: Error,
-        reading: &Reading,
+        reading: &ReadOptions,
     ) -> PyResult<PyErr> {
         let mut drawn = self.each(py, batches, reading)?;
         if let Error::Deadline(why) | Error::NotCommitted { why, .. } = error {
@@ -125,10 +130,10 @@ fn ran_out(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// The draws after an attempt to make a batch of them, which takes the arrays of those that were gathered here.
-fn untouched(drawn: Drawn) -> Option<Drawn> {
+fn untouched(drawn: DrawnBatch) -> Option<DrawnBatch> {
     match drawn {
-        Drawn::Items(_) | Drawn::Arrays(_) => Some(drawn),
-        Drawn::Gathered(_) => None,
+        DrawnBatch::Items(_) | DrawnBatch::Arrays(_) => Some(drawn),
+        DrawnBatch::Gathered(_) => None,
     }
 }
 
@@ -168,27 +173,27 @@ fn carried(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 /// Draws that became no batch: an iterator that makes a batch of each, one at a time.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Singles {
-    rest: Mutex<VecDeque<Unread>>,
-    reading: Reading,
+    rest: Mutex<VecDeque<UnreadDraws>>,
+    reading: ReadOptions,
     batcher: Batcher,
 }
 
 /// The function that unpickling calls, the draws that it gets, and the number of missing ones.
-type Copied<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
+type ReducedDraws<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
 
-enum Unread {
+enum UnreadDraws {
     /// A batch that was made.
     Made(Py<PyAny>),
     /// Those of the draws at these positions.
     Each(Arc<Draws>, Range<usize>),
     /// Arrays that are one batch.
-    Whole(Box<Drawn>),
+    Whole(Box<DrawnBatch>),
 }
 
-impl Unread {
-    fn of(drawn: Drawn) -> Self {
+impl UnreadDraws {
+    fn of(drawn: DrawnBatch) -> Self {
         match drawn {
-            Drawn::Items(draws) => {
+            DrawnBatch::Items(draws) => {
                 let all = 0..draws.len();
                 Self::Each(Arc::new(draws), all)
             }
@@ -198,8 +203,8 @@ impl Unread {
 }
 
 impl Singles {
-    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = Drawn>, reading: &Reading) -> Self {
-        let rest = Mutex::new(rest.into_iter().map(Unread::of).collect());
+    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = DrawnBatch>, reading: &ReadOptions) -> Self {
+        let rest = Mutex::new(rest.into_iter().map(UnreadDraws::of).collect());
         Self { rest, reading: reading.clone(), batcher: Batcher::default() }.after(made)
     }
 
@@ -210,20 +215,20 @@ impl Singles {
     }
 
     fn put_back(&self, batches: &[Bound<'_, PyAny>]) {
-        batches.iter().rev().for_each(|batch| self.rest().push_front(Unread::Made(batch.clone().unbind())));
+        batches.iter().rev().for_each(|batch| self.rest().push_front(UnreadDraws::Made(batch.clone().unbind())));
     }
 
-    fn rest(&self) -> MutexGuard<'_, VecDeque<Unread>> {
+    fn rest(&self) -> MutexGuard<'_, VecDeque<UnreadDraws>> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what the next batch is made of. The lock is not held while it is made: that may run Python code.
-    fn take(&self) -> Option<Unread> {
+    fn take(&self) -> Option<UnreadDraws> {
         let mut rest = self.rest();
         loop {
             match rest.front_mut() {
-                Some(Unread::Each(draws, which)) => match which.next() {
-                    Some(draw) => return Some(Unread::Each(Arc::clone(draws), draw..draw + 1)),
+                Some(UnreadDraws::Each(draws, which)) => match which.next() {
+                    Some(draw) => return Some(UnreadDraws::Each(Arc::clone(draws), draw..draw + 1)),
                     None => drop(rest.pop_front()),
                 },
                 _ => return rest.pop_front(),
@@ -233,9 +238,9 @@ impl Singles {
 
     /// A batch of one of the draws. If it cannot be read as requested, it is read as a whole.
     fn single<'py>(&self, py: Python<'py>, draws: &Draws, draw: usize) -> PyResult<Bound<'py, PyAny>> {
-        let read = |reading: &Reading| self.batcher.batch(py, &mut Drawn::Items(draws.one(draw)), reading);
+        let read = |reading: &ReadOptions| self.batcher.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading);
         match read(&self.reading) {
-            Err(error) if !ran_out(py, &error) => read(&Reading { ragged: ONE_BY_ONE.ragged, columns: None })
+            Err(error) if !ran_out(py, &error) => read(&ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None })
                 .map_err(|other| if ran_out(py, &other) { other } else { error }),
             outcome => outcome,
         }
@@ -245,14 +250,14 @@ impl Singles {
     fn next<'py>(&self, py: Python<'py>, kept: impl Fn(&PyErr) -> bool) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(unread) = self.take() else { return Ok(None) };
         let (batch, again) = match unread {
-            Unread::Made(batch) => return Ok(Some(batch.into_bound(py))),
-            Unread::Each(draws, which) => {
+            UnreadDraws::Made(batch) => return Ok(Some(batch.into_bound(py))),
+            UnreadDraws::Each(draws, which) => {
                 let batch = self.single(py, &draws, which.start);
-                (batch, Some(Unread::Each(draws, which)))
+                (batch, Some(UnreadDraws::Each(draws, which)))
             }
-            Unread::Whole(mut drawn) => {
+            UnreadDraws::Whole(mut drawn) => {
                 let batch = self.batcher.batch(py, &mut drawn, &self.reading);
-                (batch, untouched(*drawn).map(Unread::of))
+                (batch, untouched(*drawn).map(UnreadDraws::of))
             }
         };
         if batch.as_ref().is_err_and(kept) {
@@ -269,9 +274,9 @@ impl Singles {
     }
 
     fn __len__(&self) -> usize {
-        let of = |unread: &Unread| match unread {
-            Unread::Made(_) | Unread::Whole(_) => 1,
-            Unread::Each(_, which) => which.len(),
+        let of = |unread: &UnreadDraws| match unread {
+            UnreadDraws::Made(_) | UnreadDraws::Whole(_) => 1,
+            UnreadDraws::Each(_, which) => which.len(),
         };
         self.rest().iter().map(of).sum()
     }
@@ -283,7 +288,7 @@ impl Singles {
 
     /// A copy in another process: it has the first draws, whose number of bytes is limited, and counts the others.
     /// No draw is taken; those that were read for it stay in memory.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Copied<'py>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<ReducedDraws<'py>> {
         let carried = carried(py)?;
         let (size_of, mut room) = (carried.getattr("size_of")?, carried.getattr("CARRIED_BYTES")?.extract::<usize>()?);
         let (mut read, mut fits) = (Vec::new(), 0);

@@ -4,10 +4,10 @@ use crate::array::numbers;
 use crate::count::Count;
 use crate::enter::{Deadline, ask, copying, late, quick};
 use crate::handle::Handle;
-use crate::reach::answer;
+use crate::replay_backend::answer;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use reverie_core::table::{Neighbours, Updated, Updates};
+use reverie_core::table::{ChangeCounts, Neighbours, Updates};
 use std::time::Instant;
 
 /// `Client.update_priorities`.
@@ -80,7 +80,7 @@ pub fn mutate<'py>(
 }
 
 /// `reverie.UpdateResult`.
-pub fn update_result(py: Python<'_>, updated: Updated) -> PyResult<Bound<'_, PyAny>> {
+pub fn update_result(py: Python<'_>, updated: ChangeCounts) -> PyResult<Bound<'_, PyAny>> {
     static RESULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     RESULT.import(py, "reverie.types", "UpdateResult")?.call1((updated.applied, updated.stale))
 }

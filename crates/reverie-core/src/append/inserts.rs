@@ -136,7 +136,7 @@ impl<'a> MultiTableInsert<'a> {
 pub struct SplitInsert<'a> {
     sink: &'a dyn Sink,
     table: &'a str,
-    parts: Parts,
+    parts: InsertParts,
     /// The ticket of the part that was sent last; taken once it is confirmed or has failed.
     ticket: Option<Ticket<Keys>>,
     keys: Keys,
@@ -148,7 +148,7 @@ impl<'a> SplitInsert<'a> {
     /// Sends the first part. Does not wait.
     pub fn send(sink: &'a dyn Sink, table: &'a str, items: Inserts, max_items: usize) -> Result<Self> {
         let num_items = items.len();
-        let mut parts = Parts::of(items, max_items);
+        let mut parts = InsertParts::of(items, max_items);
         let ticket = parts.next().map(|part| sink.insert(table, part)).transpose()?;
         Ok(Self { sink, table, parts, ticket, keys: Keys::new(), num_items, not_committed: None })
     }
@@ -234,19 +234,19 @@ impl<'a> SplitInsert<'a> {
 }
 
 /// Items in parts of at most `max_items`, in order.
-pub struct Parts {
+pub struct InsertParts {
     rest: Inserts,
     max_items: usize,
 }
 
-impl Parts {
+impl InsertParts {
     /// The parts of these items, of which none is empty.
     pub fn of(items: Inserts, max_items: usize) -> Self {
         Self { rest: items, max_items: max_items.max(1) }
     }
 }
 
-impl Iterator for Parts {
+impl Iterator for InsertParts {
     type Item = Inserts;
 
     fn next(&mut self) -> Option<Inserts> {
@@ -262,4 +262,4 @@ impl Iterator for Parts {
     }
 }
 
-impl ExactSizeIterator for Parts {}
+impl ExactSizeIterator for InsertParts {}

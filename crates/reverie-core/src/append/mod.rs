@@ -12,10 +12,12 @@ mod structured;
 mod transitions;
 
 pub use in_flight::{Goal, InFlight, Load};
-pub use inserts::{MultiTableInsert, Parts, SplitInsert};
+pub use inserts::{InsertParts, MultiTableInsert, SplitInsert};
 pub use pace::Pace;
 pub use rows::RowWriter;
 pub use sink::{ColumnCells, Sink, next_episode, next_stream};
 pub use steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};
-pub use structured::{Config, ConfigNode, Made, Makes, Quantity, Relation, Rule, StepCondition, StructuredWriter};
+pub use structured::{
+    Config, ConfigNode, CreatedItem, CreatedItems, PriorityRule, Quantity, Relation, StepCondition, StructuredWriter,
+};
 pub use transitions::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter};

@@ -12,7 +12,7 @@ use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Schema};
 use smallvec::SmallVec;
-use spans::Spanned;
+use spans::SpannedBody;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub struct StepWriter {
     stream: u32,
     forms: Forms,
     /// The latest bodies over several chunks, latest first.
-    spans: SmallVec<[Spanned; 1]>,
+    spans: SmallVec<[SpannedBody; 1]>,
     /// Paths and numbers of axes of the cells that may differ in their first size.
     variable: Vec<(String, usize)>,
 }

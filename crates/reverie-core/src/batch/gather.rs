@@ -1,13 +1,13 @@
 //! Fills a plan's arrays.
 
 use super::copies::{self, CellCopy, ask_for_bodies, ask_for_chunks};
-use super::deferred::Deferred;
+use super::deferred_cells::DeferredCells;
 use super::output::ArrayBytes;
 use super::output::Role;
 use super::output::missing;
 use super::plan::{Column, OutputKind, Plan};
 use super::run::CellRun;
-use super::unpacked::Pause;
+use super::unpacked::UnpackCallback;
 use crate::chunk::slab::{SlabRows, fill};
 use crate::chunk::{Chunk, Layout};
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ impl Plan {
         &self,
         items: &[T],
         out: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         self.check_sizes(items.len(), out)?;
         let (columns, lengths) = out.split_at_mut(self.num_columns);
@@ -70,7 +70,7 @@ impl Plan {
         &self,
         items: &[T],
         columns: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         let stores = Stores::of_batch(columns.iter().map(|column| column.len()).sum());
         self.gather_columns_by(stores, items, columns, pause)
@@ -81,7 +81,7 @@ impl Plan {
         stores: Stores,
         items: &[T],
         columns: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         ask_for_bodies(items);
         let _finish = stores.begin();
@@ -180,7 +180,7 @@ impl Plan {
         left: &[usize],
         out: &mut [&mut ArrayBytes],
         stores: Stores,
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         ask_for_chunks(items, left);
         let (mut copies, mut deferred) = (Vec::with_capacity(2 * left.len() * self.columns.len()), Vec::new());
@@ -194,7 +194,7 @@ impl Plan {
                         let run = CellRun { source: source.column as usize, first, n: 1, at: 0 };
                         match chunk.plain().and_then(|slab| slab.run(run.source, first, 1)) {
                             Some(from) => copies.push(CellCopy { from, column: index, at: to.start }),
-                            None => deferred.push(Deferred { chunk, column: index, to, run }),
+                            None => deferred.push(DeferredCells { chunk, column: index, to, run }),
                         }
                     })?;
                     continue;
@@ -203,7 +203,7 @@ impl Plan {
                 column.zero_tail(source.cells.len(), &mut out[place.clone()]);
                 column.each_run(item, source, |chunk, run| {
                     let Some(slab) = chunk.plain() else {
-                        deferred.push(Deferred { chunk, column: index, to: place.clone(), run });
+                        deferred.push(DeferredCells { chunk, column: index, to: place.clone(), run });
                         return Ok(());
                     };
                     if let Some(from) = column.whole(slab, run) {
@@ -290,7 +290,7 @@ fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, plan};
+    use super::super::{BatchOptions, plan};
     use super::*;
     use crate::chunk::{Chooser, ChunkWriter, Compression, Meter};
     use crate::item::Pattern;
@@ -337,7 +337,7 @@ mod tests {
     fn stores_past_the_cache_gather_what_others_do() {
         for cells in [Cells::one(0), Cells::range(0, 3), Cells::List([2, 0, 1].into())] {
             let items = items(&cells);
-            let plan = plan(&items, &Options::default()).unwrap();
+            let plan = plan(&items, &BatchOptions::default()).unwrap();
             let [cached, streamed] = [Stores::Cached, Stores::Streamed].map(|stores| {
                 let mut arrays: Vec<Vec<MaybeUninit<u8>>> =
                     plan.outputs.iter().map(|output| vec![MaybeUninit::new(0xaa); output.bytes()]).collect();

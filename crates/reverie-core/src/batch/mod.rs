@@ -5,7 +5,7 @@
 
 mod arrays;
 mod copies;
-mod deferred;
+mod deferred_cells;
 mod gather;
 mod join;
 mod output;
@@ -22,8 +22,8 @@ mod windows;
 
 pub use arrays::{ALIGN, Arrays, BatchLayout, Block, Head, INFO_ARRAYS};
 pub use join::{join, place};
-pub use output::{ONE_BY_ONE, Options, OutputArray, Ragged, Role};
+pub use output::{BatchOptions, ONE_BY_ONE, OutputArray, Ragged, Role};
 pub use plan::{Plan, plan};
 pub use planner::Planner;
-pub use split::{Lying, Split};
-pub use unpacked::{Pause, Unpacking, reads_in_place};
+pub use split::{ContiguousCells, Split};
+pub use unpacked::{UnpackCallback, UnpackCost, reads_in_place};

@@ -27,7 +27,7 @@ pub enum Ragged {
 
 /// The options of a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
+pub struct BatchOptions<'a> {
     /// The handling of unequal lengths.
     pub ragged: Ragged,
     /// The paths to read; `None` for all. A path above columns (`obs`) means every column below it.
@@ -35,7 +35,7 @@ pub struct Options<'a> {
 }
 
 /// The options of draws that a caller takes apart item by item.
-pub const ONE_BY_ONE: Options<'static> = Options { ragged: Ragged::PadCells, columns: None };
+pub const ONE_BY_ONE: BatchOptions<'static> = BatchOptions { ragged: Ragged::PadCells, columns: None };
 
 /// The content of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The plan of a batch: every decision and every refusal.
 
-use super::output::{Options, OutputArray, Ragged, Role, missing};
+use super::output::{BatchOptions, OutputArray, Ragged, Role, missing};
 use super::select::select;
 use super::sizes::{Sizes, is_variable, named};
 use crate::error::{Error, Result};
@@ -105,7 +105,7 @@ fn shared<T: Borrow<Item>>(pattern: &Form, items: &[T]) -> bool {
 ///
 /// `InvalidArgument`: no items, or a path in `columns` that they do not have. `Ragged`: items with different columns,
 /// or unequal lengths with [`Ragged::Refuse`]. `Signature`: a column whose dtype or cell shape differs among items.
-pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan> {
+pub fn plan<T: Borrow<Item>>(items: &[T], options: &BatchOptions<'_>) -> Result<Plan> {
     let Some(first) = items.first() else {
         return Err(Error::InvalidArgument("a batch of no items has no columns; ask for at least one".to_owned()));
     };

@@ -1,6 +1,6 @@
 //! Keeps the last plan, which fits the next batch if the items are alike.
 
-use super::output::{Options, Ragged};
+use super::output::{BatchOptions, Ragged};
 use super::plan::{Plan, plan};
 use super::windows;
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub struct Planner {
 
 impl Planner {
     /// A planner with these options.
-    pub fn new(options: &Options<'_>) -> Self {
+    pub fn new(options: &BatchOptions<'_>) -> Self {
         Self { ragged: options.ragged, columns: options.columns.map(<[String]>::to_vec), last: None }
     }
 
@@ -28,7 +28,7 @@ impl Planner {
         match &draws.wanted_windows {
             None => self.plan(&draws.items),
             Some(wanted) => {
-                let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
+                let options = BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() };
                 windows::plan(draws, wanted, &options).map(Arc::new)
             }
         }
@@ -39,7 +39,7 @@ impl Planner {
         if let Some(last) = self.last.as_ref().filter(|last| last.serves(items)) {
             return Ok(Arc::clone(last));
         }
-        let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
+        let options = BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() };
         let plan = Arc::new(plan(items, &options)?);
         self.last = Some(Arc::clone(&plan));
         Ok(plan)

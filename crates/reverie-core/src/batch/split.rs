@@ -19,7 +19,7 @@ pub struct Split {
 
 /// Contiguous cells of a chunk. The chunk lives as long as this.
 #[derive(Clone, Debug)]
-pub struct Lying {
+pub struct ContiguousCells {
     chunk: Arc<Chunk>,
     /// The memory of a chunk that is not plain and was left raw.
     left_raw: Option<Arc<Slab>>,
@@ -28,7 +28,7 @@ pub struct Lying {
     n: usize,
 }
 
-impl AsRef<[u8]> for Lying {
+impl AsRef<[u8]> for ContiguousCells {
     fn as_ref(&self) -> &[u8] {
         let slab = self.left_raw.as_deref().or_else(|| self.chunk.plain());
         let cells = slab.and_then(|slab| slab.run(self.column, self.first, self.n));
@@ -76,7 +76,7 @@ impl Split {
     ///
     /// That is so if a chunk stores some of them in another form than the batch, or may do so later, or in pieces that are
     /// too small.
-    pub fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
+    pub fn lying(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
         if draws.wanted_windows.is_some() || draws.items.len() != self.plan.batch {
             return None;
         }
@@ -94,7 +94,7 @@ impl Split {
                     let bytes = slab.and_then(|slab| column.whole(slab, run));
                     whole &= bytes.is_some_and(|bytes| bytes.len() >= self.least);
                     let (column, first, n) = (run.source, run.first, run.n);
-                    all.push(Lying { chunk: Arc::clone(chunk), left_raw, column, first, n });
+                    all.push(ContiguousCells { chunk: Arc::clone(chunk), left_raw, column, first, n });
                     Ok(())
                 });
                 if found.is_err() || !whole {

@@ -11,11 +11,11 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 
 /// Called before a chunk is unpacked, with the number of unpacked bytes. An error ends the gather.
-pub type Pause<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+pub type UnpackCallback<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// The work that a batch is before its bytes can be copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unpacking {
+pub struct UnpackCost {
     /// The bytes that unpacking and reading yield.
     pub bytes: u64,
     /// Some of them are on the disk.
@@ -30,10 +30,10 @@ impl Plan {
     /// disk.
     ///
     /// The errors are those of the gather.
-    pub fn unpacking(&self, draws: &Draws) -> Result<Unpacking> {
+    pub fn unpacking(&self, draws: &Draws) -> Result<UnpackCost> {
         ask_for_bodies(&draws.items);
         if draws.items.iter().all(is_plain) {
-            return Ok(Unpacking::default());
+            return Ok(UnpackCost::default());
         }
         match draws.wanted_windows {
             None => self.unpacking_of(&draws.items),
@@ -45,8 +45,8 @@ impl Plan {
         }
     }
 
-    fn unpacking_of<T: Borrow<Item>>(&self, items: &[T]) -> Result<Unpacking> {
-        let (mut read, mut work) = (HashSet::new(), Unpacking::default());
+    fn unpacking_of<T: Borrow<Item>>(&self, items: &[T]) -> Result<UnpackCost> {
+        let (mut read, mut work) = (HashSet::new(), UnpackCost::default());
         for item in items.iter().map(Borrow::borrow) {
             for (column, output) in self.columns.iter().zip(&self.outputs) {
                 let source = item.pattern.columns.get(column.source).ok_or_else(|| missing(&output.path))?;

@@ -1,13 +1,13 @@
 //! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
-use super::deferred::Deferred;
+use super::deferred_cells::DeferredCells;
 use super::output::ArrayBytes;
 use super::output::missing;
-use super::output::{Options, OutputArray, Role};
+use super::output::{BatchOptions, OutputArray, Role};
 use super::plan::{Column, OutputKind, Plan, check_alike, width_of};
 use super::select::select;
 use super::sizes::refuse_variable;
-use super::unpacked::Pause;
+use super::unpacked::UnpackCallback;
 use crate::chunk::slab::fill;
 use crate::error::{Error, Result};
 use crate::item::Item;
@@ -17,7 +17,7 @@ use crate::spec::DType;
 /// Decides how the windows of these draws become a batch; see [`super::plan`].
 ///
 /// `Ragged` also if an item has no common time axis.
-pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Result<Plan> {
+pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &BatchOptions<'_>) -> Result<Plan> {
     let (Some(first), segments) = (draws.items.first(), segments(&draws.items, &draws.windows, wanted)?) else {
         return Err(Error::InvalidArgument("a batch of no items has no columns; ask for at least one".to_owned()));
     };
@@ -78,7 +78,12 @@ impl Plan {
     }
 
     /// As [`Plan::gather_draws`]; calls `pause` before each chunk is unpacked.
-    pub fn gather_draws_with(&self, draws: &Draws, out: &mut [&mut ArrayBytes], pause: Pause<'_>) -> Result<()> {
+    pub fn gather_draws_with(
+        &self,
+        draws: &Draws,
+        out: &mut [&mut ArrayBytes],
+        pause: UnpackCallback<'_>,
+    ) -> Result<()> {
         let Some(wanted) = draws.wanted_windows else { return self.gather_with(&draws.items, out, pause) };
         self.check_sizes(draws.items.len(), out)?;
         let segments = segments(&draws.items, &draws.windows, &wanted)?;
@@ -97,7 +102,12 @@ impl Plan {
     }
 
     /// Gathers segment by segment; chunks that are not plain come last, each unpacked once.
-    fn gather_segments(&self, segments: &[Segment], out: &mut [&mut ArrayBytes], pause: Pause<'_>) -> Result<()> {
+    fn gather_segments(
+        &self,
+        segments: &[Segment],
+        out: &mut [&mut ArrayBytes],
+        pause: UnpackCallback<'_>,
+    ) -> Result<()> {
         let mut filled = vec![0; self.batch];
         segments.iter().for_each(|segment| filled[segment.row] += segment.len);
         for (column, out) in
@@ -121,7 +131,7 @@ impl Plan {
                 };
                 column.each_run(item, source, |chunk, run| {
                     if chunk.plain().is_none() {
-                        deferred.push(Deferred { chunk, column: index, to: to.clone(), run });
+                        deferred.push(DeferredCells { chunk, column: index, to: to.clone(), run });
                         return Ok(());
                     }
                     column

@@ -2,7 +2,7 @@
 
 use super::plan::AddressHasher;
 use super::segment::{RecordKind, RecordPlace, Records, WAITING};
-use super::segments::{Segments, Unsynced};
+use super::segments::{Segments, UnsyncedFiles};
 use crate::chunk::{Chunk, SavedChunk};
 use crate::disk::Disk;
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub(crate) struct LoggedChunk {
     cells: u64,
     /// The first record, or the only one.
     first: RecordPlace,
-    grows: Option<Box<Grows>>,
+    grows: Option<Box<ChunkGrowth>>,
     /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
     epoch: u32,
     /// No failed checkpoint takes it back.
@@ -53,7 +53,7 @@ pub(crate) struct LoggedChunk {
 
 /// A chunk that was not full when it was written first.
 #[derive(Default)]
-struct Grows {
+struct ChunkGrowth {
     /// The records behind the first.
     more: Vec<RecordPlace>,
     /// The start of the next part, unless the chunk is full.
@@ -238,7 +238,7 @@ impl ChunkLog {
         &mut self,
         chunk: &Arc<Chunk>,
         number: u64,
-        (first, grows): (RecordPlace, Option<Box<Grows>>),
+        (first, grows): (RecordPlace, Option<Box<ChunkGrowth>>),
         next: Vec<u32>,
         packed: bool,
     ) {
@@ -299,7 +299,7 @@ impl ChunkLog {
     }
 
     /// Writes what waits; returns what is not on the disk.
-    pub(crate) fn write_to_sync(&mut self) -> Result<Unsynced> {
+    pub(crate) fn write_to_sync(&mut self) -> Result<UnsyncedFiles> {
         self.write()?;
         self.segments.unsynced()
     }

@@ -10,7 +10,7 @@ use crate::chunk::{Chunk, Meter, Restorer};
 use crate::disk::{Disk, folder_of, reading};
 use crate::error::{Error, Result};
 use crate::item::{Body, Form, Item, Key, Part, Span};
-use crate::table::{Restoring, Row, Sender};
+use crate::table::{Row, Sender, TableContents};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ pub struct Checkpoint {
     /// Its summary.
     pub summary: Summary,
     /// The content of each table; times are those of the clock that the checkpoint was taken with.
-    pub(crate) tables: Vec<Restoring>,
+    pub(crate) tables: Vec<TableContents>,
     /// Senders of whose inserts the checkpoint no longer knows which are done, although they may be retried.
     pub(crate) forgotten: Vec<Sender>,
     /// Every chunk and its place on the disk.
@@ -30,7 +30,7 @@ pub struct Checkpoint {
 
 /// The result of [`verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedCheckpoint {
     /// Items.
     pub items: u64,
     /// Chunks.
@@ -133,7 +133,7 @@ pub(crate) fn load_manifest(
 }
 
 /// Checks every byte of the checkpoint at `path`, with one chunk in memory at a time.
-pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
+pub fn verify(disk: &dyn Disk, path: &Path) -> Result<VerifiedCheckpoint> {
     let manifest = Manifest::read(disk, path)?;
     let mut restorer = Restorer::new(&Arc::new(Meter::new()));
     each_chunk(disk, &folder_of(path), &manifest.chunks, |_, place, segment| {
@@ -141,7 +141,7 @@ pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
     })?;
     let Summary { manifest_bytes, chunk_bytes, num_chunks, .. } = manifest.summary;
     let items = manifest.items.iter().map(|items| items.len() as u64).sum();
-    Ok(Verified { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
+    Ok(VerifiedCheckpoint { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
 }
 
 /// The damage of each of these chunks, which are given by their records, and its number; reads them in the order on the
@@ -252,9 +252,9 @@ fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, mani
     })
 }
 
-fn restoring(manifest: &Manifest, number: usize, rows: Vec<Row>) -> Restoring {
+fn restoring(manifest: &Manifest, number: usize, rows: Vec<Row>) -> TableContents {
     let table = &manifest.summary.tables[number];
-    Restoring {
+    TableContents {
         counters: table.counters,
         stats: table.stats.clone(),
         order: table.order,

@@ -14,7 +14,7 @@ use super::summary::{self, LogStart, Summary, TableSummary};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::item::Pattern;
-use crate::table::{Arrivals, Cuts, Sender, TableCut};
+use crate::table::{Arrivals, Sender, ServerCut, TableCut};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) fn write(
     mut out: SectionWriter,
     number: u64,
     created: Duration,
-    cuts: &Cuts,
+    cuts: &ServerCut,
     plan: &SharedObjects<'_>,
     places: &[RecordPlace],
     journal: Option<(LogStart, &[u64])>,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A thread that repeats a call. Dropping it signals the thread to end, and does not wait for it.
-pub struct Periodic {
+pub struct PeriodicThread {
     shared: Arc<PeriodicState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -14,19 +14,19 @@ pub struct Periodic {
 #[derive(Default)]
 struct PeriodicState {
     /// Nothing else happens under the lock.
-    signals: Mutex<Signals>,
+    signals: Mutex<PeriodicSignals>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Signals {
+struct PeriodicSignals {
     /// The thread must end.
     ended: bool,
     /// The next call is due, whatever the period.
     due: bool,
 }
 
-impl Periodic {
+impl PeriodicThread {
     /// Calls `act` after a period, and then a period after each call began, or at once if a call took longer.
     pub fn start(period: Duration, mut act: impl FnMut() + Send + 'static) -> Result<Self> {
         if period.is_zero() {
@@ -65,14 +65,14 @@ impl Periodic {
     }
 }
 
-impl Drop for Periodic {
+impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.shared.signal(|signals| signals.ended = true);
     }
 }
 
 impl PeriodicState {
-    fn signal(&self, change: impl FnOnce(&mut Signals)) {
+    fn signal(&self, change: impl FnOnce(&mut PeriodicSignals)) {
         change(&mut self.signals.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }

@@ -29,7 +29,7 @@ impl Hasher for AddressHasher {
     }
 }
 
-pub(crate) type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
+pub(crate) type ObjectNumbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
 
 /// Numbers for the objects that items share.
 #[derive(Default)]
@@ -37,12 +37,12 @@ pub(crate) struct SharedObjects<'a> {
     pub(crate) chunks: Vec<&'a Arc<Chunk>>,
     pub(crate) spans: Vec<&'a Arc<Span>>,
     pub(crate) patterns: Vec<&'a Pattern>,
-    chunk_numbers: Numbers,
-    span_numbers: Numbers,
-    pattern_numbers: Numbers,
+    chunk_numbers: ObjectNumbers,
+    span_numbers: ObjectNumbers,
+    pattern_numbers: ObjectNumbers,
 }
 
-fn number<T>(numbers: &mut Numbers, all: &mut Vec<T>, address: usize, value: T) -> bool {
+fn number<T>(numbers: &mut ObjectNumbers, all: &mut Vec<T>, address: usize, value: T) -> bool {
     let next = all.len() as u32;
     let new = *numbers.entry(address).or_insert(next) == next;
     if new {

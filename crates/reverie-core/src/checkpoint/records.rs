@@ -174,7 +174,7 @@ mod tests {
     fn an_option_that_no_table_has_is_refused_with_its_reason() {
         /// As [`TableOptions`], unchecked.
         #[derive(Serialize, Deserialize)]
-        struct Loose {
+        struct UncheckedTableOptions {
             name: String,
             sampler: (u8, f64),
             remover: (u8, f64),
@@ -186,8 +186,8 @@ mod tests {
             compression: String,
             shard: u8,
         }
-        let refused = |change: fn(&mut Loose), words: &str| {
-            let mut loose: Loose = Reader::new(&written(&options())).record().unwrap();
+        let refused = |change: fn(&mut UncheckedTableOptions), words: &str| {
+            let mut loose: UncheckedTableOptions = Reader::new(&written(&options())).record().unwrap();
             change(&mut loose);
             let error = Reader::new(&written(&loose)).record::<TableOptions>().unwrap_err();
             assert!(error.contains(words), "{error}");
@@ -203,21 +203,21 @@ mod tests {
     #[test]
     fn a_field_that_this_version_does_not_know_is_refused_and_not_passed_over() {
         #[derive(Serialize)]
-        struct Now {
+        struct KnownCounters {
             inserts: u64,
             samples: u64,
             deletes: u64,
         }
         #[derive(Serialize)]
-        struct Newer {
+        struct NewerCounters {
             inserts: u64,
             samples: u64,
             deletes: u64,
             moved: u64,
         }
         let read = |bytes: &[u8]| Reader::new(bytes).record::<crate::table::limiter::Counters>();
-        assert_eq!(read(&written(&Now { inserts: 3, samples: 2, deletes: 1 })).unwrap().samples, 2);
-        let newer = written(&Newer { inserts: 3, samples: 2, deletes: 1, moved: 0 });
+        assert_eq!(read(&written(&KnownCounters { inserts: 3, samples: 2, deletes: 1 })).unwrap().samples, 2);
+        let newer = written(&NewerCounters { inserts: 3, samples: 2, deletes: 1, moved: 0 });
         assert!(read(&newer).unwrap_err().contains("does not know"));
     }
 }

@@ -1,8 +1,8 @@
 //! Restores a checkpoint into the tables of a server that starts.
 
 use super::load::Checkpoint;
-use crate::error::{Counted, Result};
-use crate::table::{Restoring, Row, SharedTable, TableOptions, Tables};
+use crate::error::{CountedNoun, Result};
+use crate::table::{Row, SharedTable, TableContents, TableOptions, Tables};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -50,12 +50,12 @@ impl fmt::Display for Difference {
                 write!(f, "table '{table}': {option} is {now}, the checkpoint's was {was}")
             }
             Self::NoTable { table, items } => {
-                let (items, were) = (Counted(*items, "item"), if *items == 1 { "was" } else { "were" });
+                let (items, were) = (CountedNoun(*items, "item"), if *items == 1 { "was" } else { "were" });
                 write!(f, "table '{table}': its {items} {were} left out, as the server has no such table")
             }
             Self::NotSaved { table } => write!(f, "table '{table}': empty, as the checkpoint has no such table"),
             Self::Evicted { table, items } => {
-                let (items, were) = (Counted(*items, "item"), if *items == 1 { "was" } else { "were" });
+                let (items, were) = (CountedNoun(*items, "item"), if *items == 1 { "was" } else { "were" });
                 write!(f, "table '{table}': {items} beyond its limits {were} removed by its remover")
             }
         }
@@ -64,7 +64,7 @@ impl fmt::Display for Difference {
 
 /// The outcome of a restore.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Restored {
+pub struct RestoreOutcome {
     /// The tables that got items back, and the number of items in each.
     pub tables: Vec<(String, u64)>,
     /// The differences between the tables and the checkpoint.
@@ -79,13 +79,13 @@ impl Checkpoint {
     ///
     /// `now` is the time since the Unix epoch. An item's age is limited by the reading of the tables' clock: move the
     /// clock forward by [`Checkpoint::clock_at`] first.
-    pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<Restored> {
-        let mut restored = Restored { tables: Vec::new(), differences: Vec::new() };
+    pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<RestoreOutcome> {
+        let mut restored = RestoreOutcome { tables: Vec::new(), differences: Vec::new() };
         let (theirs, ours) = (self.clock_at(now), tables.now());
         let saved = self.summary.tables.iter().map(|table| table.options.clone()).zip(std::mem::take(&mut self.tables));
-        let mut by_name: HashMap<String, (TableOptions, Restoring)> =
+        let mut by_name: HashMap<String, (TableOptions, TableContents)> =
             saved.map(|(options, items)| (options.name.clone(), (options, items))).collect();
-        let mut ready: Vec<(&Arc<SharedTable>, Restoring)> = Vec::new();
+        let mut ready: Vec<(&Arc<SharedTable>, TableContents)> = Vec::new();
         for table in tables.iter() {
             let Some((options, mut items)) = by_name.remove(table.name()) else {
                 restored.differences.push(Difference::NotSaved { table: table.name().to_owned() });
@@ -146,8 +146,8 @@ fn shown_bound(bound: f64) -> String {
 }
 
 fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference>) {
-    type Show = fn(&TableOptions) -> String;
-    let shown: [(&'static str, Show); 8] = [
+    type OptionFormatter = fn(&TableOptions) -> String;
+    let shown: [(&'static str, OptionFormatter); 8] = [
         ("sampler", |options| options.sampler.to_string()),
         ("remover", |options| options.remover.to_string()),
         ("max_size", |options| options.max_size.to_string()),

@@ -5,7 +5,7 @@
 
 use super::names;
 use super::version::Format;
-use crate::chunk::{InSegment, NUMBERED, RecordOnDisk as ChunkRecord};
+use crate::chunk::{NUMBERED, RecordOnDisk as ChunkRecord, SegmentRange};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const FORMAT: Format = Format { magic: *b"REVSEGM", name: "segment" };
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
-/// Bytes of the record of a [`First`] at most.
+/// Bytes of the record of a [`PredecessorState`] at most.
 const FIRST: u64 = RECORD as u64 + 16;
 /// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
@@ -44,8 +44,8 @@ impl RecordPlace {
     }
 
     /// The bytes of the payload.
-    pub(crate) fn payload(&self) -> InSegment {
-        InSegment { segment: self.segment, offset: self.offset + RECORD as u64, length: self.length }
+    pub(crate) fn payload(&self) -> SegmentRange {
+        SegmentRange { segment: self.segment, offset: self.offset + RECORD as u64, length: self.length }
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum RecordKind {
 
 /// The state of the earlier segments, in the first record of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum PredecessorState {
     /// They were on the disk.
     #[default]
     Nothing,
@@ -79,7 +79,7 @@ pub(crate) enum First {
     Start(u64),
 }
 
-impl First {
+impl PredecessorState {
     /// The record.
     fn record(self) -> Records {
         let (kind, numbers) = match self {
@@ -147,7 +147,7 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     /// Creates a segment. After an error there is none, or, if it could not be removed, one without a record.
-    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64, first: First) -> io::Result<Self> {
+    pub(crate) fn create(disk: &dyn Disk, root: &Path, number: u64, first: PredecessorState) -> io::Result<Self> {
         let path = names::segment(root, number);
         let mut output = disk.create(&path)?;
         let mut head = FORMAT.head().to_vec();
@@ -243,7 +243,7 @@ impl SegmentReader {
         let Some(length) = at.length.checked_sub(before) else {
             return Err(damaged(&self.path, "a chunk has no number", place.offset));
         };
-        let at = InSegment { offset: at.offset + before, length, ..at };
+        let at = SegmentRange { offset: at.offset + before, length, ..at };
         Ok(ChunkRecord { at, before: RECORD as u32 + before as u32, crc: place.crc })
     }
 
@@ -299,21 +299,21 @@ impl SegmentReader {
         self.input.size()
     }
 
-    /// True if there is no room for another record than the [`First`]: creating the segment may have failed.
+    /// True if there is no room for another record than the [`PredecessorState`]: creating the segment may have failed.
     pub(crate) fn is_empty(&self) -> bool {
         self.input.size() <= HEAD + FIRST
     }
 
     /// The first record, if it is one about the segments before.
-    pub(crate) fn first_record(&mut self) -> Result<First> {
-        let Some((kind, _, payload)) = self.record(HEAD)? else { return Ok(First::Nothing) };
+    pub(crate) fn first_record(&mut self) -> Result<PredecessorState> {
+        let Some((kind, _, payload)) = self.record(HEAD)? else { return Ok(PredecessorState::Nothing) };
         let number = |at: usize| {
             payload.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
         };
         Ok(match kind {
-            RecordKind::After => First::After((number(0), number(8))),
-            RecordKind::Start => First::Start(number(0)),
-            RecordKind::Chunk | RecordKind::Part | RecordKind::Commit => First::Nothing,
+            RecordKind::After => PredecessorState::After((number(0), number(8))),
+            RecordKind::Start => PredecessorState::Start(number(0)),
+            RecordKind::Chunk | RecordKind::Part | RecordKind::Commit => PredecessorState::Nothing,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The segments that are written: the one that the next records go to, and those before it that may not be on the disk.
 
 use super::names;
-use super::segment::{First, Records, SegmentWriter};
+use super::segment::{PredecessorState, Records, SegmentWriter};
 use crate::disk::{Disk, Output, storage};
 use crate::error::{Error, Result};
 use std::io::{self, ErrorKind};
@@ -34,7 +34,7 @@ pub(crate) struct Segments {
 }
 
 /// The files that a sync waits for, without a lock.
-pub(crate) struct Unsynced {
+pub(crate) struct UnsyncedFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     files: Vec<(PathBuf, Box<dyn Output>)>,
@@ -44,7 +44,7 @@ pub(crate) struct Unsynced {
     pub(crate) end: (u64, u64),
 }
 
-impl Unsynced {
+impl UnsyncedFiles {
     /// Waits until all of it is on the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         for (path, output) in &mut self.files {
@@ -181,8 +181,9 @@ impl Segments {
             let number = self.next;
             // A checkpoint without a journal has all segments on the disk before its manifest.
             let before = self.full.last().filter(|_| self.journaled);
-            let after = before.map_or(First::Nothing, |segment| First::After((segment.number, segment.end)));
-            let first = self.starts.map_or(after, First::Start);
+            let after = before
+                .map_or(PredecessorState::Nothing, |segment| PredecessorState::After((segment.number, segment.end)));
+            let first = self.starts.map_or(after, PredecessorState::Start);
             let created = SegmentWriter::create(&*self.disk, &self.root, number, first);
             let segment = created.map_err(|error| {
                 // A file that is left there is not written to.
@@ -197,11 +198,11 @@ impl Segments {
     }
 
     /// The written records that may not be on the disk.
-    pub(crate) fn unsynced(&self) -> Result<Unsynced> {
+    pub(crate) fn unsynced(&self) -> Result<UnsyncedFiles> {
         let files = self.full.iter().chain(&self.open).map(SegmentWriter::duplicate).collect::<Result<_>>()?;
         let (disk, root) = (Arc::clone(&self.disk), self.root.clone());
         let end = self.open().unwrap_or((self.next, 0));
-        Ok(Unsynced { disk, root, files, names: self.named < self.next, end })
+        Ok(UnsyncedFiles { disk, root, files, names: self.named < self.next, end })
     }
 
     /// Notes the outcome of the sync of what was not on the disk up to this end.

@@ -1,19 +1,19 @@
 //! Takes checkpoints.
 
 use super::chunk_log::ChunkLog;
-use super::hold::Hold;
+use super::folder_claim::FolderClaim;
 use super::load::Checkpoint;
 use super::manifest;
 use super::names;
 use super::plan::SharedObjects;
-use super::retain::{Found, Keep, Newest, clean_up, retain};
+use super::retention::{FolderContents, NewestCheckpoint, RetentionPolicy, clean_up, retain};
 use super::section::SectionWriter;
 use super::segment::RecordPlace;
 use super::summary::LogStart;
 use crate::chunk::{Follower, SavedChunk, SegmentStore};
 use crate::disk::{Disk, Input, folder_of, reading, storage};
 use crate::error::{Error, Result};
-use crate::table::{Cuts, Tables};
+use crate::table::{ServerCut, Tables};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -32,7 +32,7 @@ const CHUNKS_AT_ONCE: usize = 256;
 
 /// The outcome of taking a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct SaveOutcome {
     /// The checkpoint: its manifest.
     pub path: PathBuf,
     /// Its number.
@@ -59,11 +59,11 @@ pub struct Saved {
 pub struct Store {
     disk: Arc<dyn Disk>,
     root: PathBuf,
-    keep: Keep,
+    keep: RetentionPolicy,
     /// Guards what this store knows of its checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
-    hold: Mutex<Hold>,
+    hold: Mutex<FolderClaim>,
     /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
     log: Mutex<ChunkLog>,
     /// Held while the disk is waited for, before the log. A sync that fails reports that once: another one at the same
@@ -75,11 +75,11 @@ impl Store {
     /// A store in `root`, which need not exist: the first checkpoint creates it.
     ///
     /// Looks for the newest checkpoint there, see [`Store::found`].
-    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, keep: Keep) -> Result<Self> {
+    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, keep: RetentionPolicy) -> Result<Self> {
         if keep.count == 0 {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
-        let hold = Mutex::new(Hold::look(&*disk, &root)?);
+        let hold = Mutex::new(FolderClaim::look(&*disk, &root)?);
         let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
         Ok(Self { disk, root, keep, hold, log, syncs: Mutex::default() })
     }
@@ -117,7 +117,7 @@ impl Store {
         self.held().begin(&*self.disk, &self.root)
     }
 
-    fn held(&self) -> MutexGuard<'_, Hold> {
+    fn held(&self) -> MutexGuard<'_, FolderClaim> {
         self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,14 +181,14 @@ impl Store {
     /// On an error the earlier checkpoints are intact, and what was written is removed as far as the disk allows, so
     /// that it is no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the
     /// folder.
-    pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
+    pub fn save(&self, tables: &Tables, now: Duration) -> Result<SaveOutcome> {
         self.take(tables, now, false, |_| Ok((tables.cut()?, None)))
     }
 
     /// As [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
-    pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
+    pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<SaveOutcome> {
         self.take(tables, now, true, |_| Ok((tables.last_cut()?, None)))
     }
 
@@ -200,8 +200,8 @@ impl Store {
         tables: &Tables,
         now: Duration,
         last: bool,
-        cut: impl FnOnce(u64) -> Result<(Cuts, Option<LogStart>)>,
-    ) -> Result<Saved> {
+        cut: impl FnOnce(u64) -> Result<(ServerCut, Option<LogStart>)>,
+    ) -> Result<SaveOutcome> {
         let mut hold = self.held();
         if !last {
             // Check before the folder is locked: a closed server has released it.
@@ -242,8 +242,11 @@ impl Store {
     /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
     ///
     /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports files
-    /// that cannot be read or removed, see [`Saved::left_behind`]: they are not an error here.
-    pub(crate) fn make_room(&self, unneeded: impl FnOnce(&dyn Disk, &Path, &Found) -> Result<Vec<u64>>) -> Result<()> {
+    /// that cannot be read or removed, see [`SaveOutcome::left_behind`]: they are not an error here.
+    pub(crate) fn make_room(
+        &self,
+        unneeded: impl FnOnce(&dyn Disk, &Path, &FolderContents) -> Result<Vec<u64>>,
+    ) -> Result<()> {
         let mut hold = self.held();
         let found = hold.save(&*self.disk, &self.root)?;
         if self.log().segments.has_begun() {
@@ -277,12 +280,12 @@ impl Store {
 
     fn write(
         &self,
-        hold: &mut Hold,
-        before: &Found,
-        cuts: &Cuts,
+        hold: &mut FolderClaim,
+        before: &FolderContents,
+        cuts: &ServerCut,
         start: Option<LogStart>,
         now: Duration,
-    ) -> Result<(Saved, Newest)> {
+    ) -> Result<(SaveOutcome, NewestCheckpoint)> {
         let plan = SharedObjects::of(&cuts.tables);
         let number = before.next_manifest();
         let path = names::manifest(&self.root, number);
@@ -290,7 +293,7 @@ impl Store {
             let path = names::unfinished(&self.root, *unfinished);
             self.disk.remove(&path).map_err(storage("remove", &path))?;
         }
-        let mut saved = Saved {
+        let mut saved = SaveOutcome {
             path: path.clone(),
             number,
             items: cuts.tables.iter().map(|table| table.size).sum(),
@@ -374,11 +377,11 @@ impl Store {
                 follower.follow(chunk, saved);
             });
         }
-        Ok((saved, Newest { number, segments, open }))
+        Ok((saved, NewestCheckpoint { number, segments, open }))
     }
 
     /// The segments that are abandoned, see [`SPARSE`].
-    fn sparse(&self, before: &Found, plan: &SharedObjects<'_>) -> HashSet<u64> {
+    fn sparse(&self, before: &FolderContents, plan: &SharedObjects<'_>) -> HashSet<u64> {
         let log = self.log();
         let known = plan.chunks.iter().filter_map(|chunk| log.find(chunk));
         let bytes = log.live_bytes(known.filter(|place| before.segments.contains(&place.segment)));

@@ -272,10 +272,10 @@ impl Account {
 pub(super) struct TableRefs {
     slots: [AtomicU64; 2],
     /// Guards (account id, references) of the third table on. Nothing else happens under it.
-    more: OnceLock<Box<Listed>>,
+    more: OnceLock<Box<OverflowRefs>>,
 }
 
-type Listed = Mutex<Vec<(u32, u32)>>;
+type OverflowRefs = Mutex<Vec<(u32, u32)>>;
 
 impl TableRefs {
     fn owned(&self, id: u32) -> Option<&AtomicU64> {

@@ -1,7 +1,7 @@
 //! A view of the cells of a chunk, in whatever form it is.
 
-use super::decoder::{Decoder, Wanted};
-use super::form::{ChunkForm, Packable};
+use super::decoder::{CellSelector, Decoder};
+use super::form::{ChunkForm, PackableChunk};
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
 use crate::error::Result;
@@ -40,7 +40,7 @@ impl Chunk {
     }
 
     /// As [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
-    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: Wanted<'_>) -> Result<CellsView<'a>> {
+    pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: CellSelector<'_>) -> Result<CellsView<'a>> {
         match self.source() {
             Ok(source) => Ok(CellsView { source, layout: self.layout() }),
             Err(form) => {
@@ -51,7 +51,7 @@ impl Chunk {
     }
 
     /// The present form. The disk tier knows then that the chunk is read.
-    fn form_to_read(&self, packable: &Packable) -> ChunkForm {
+    fn form_to_read(&self, packable: &PackableChunk) -> ChunkForm {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
         }
@@ -70,7 +70,7 @@ impl Chunk {
     }
 }
 
-fn decode(form: &ChunkForm, decoder: &mut Decoder, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+fn decode(form: &ChunkForm, decoder: &mut Decoder, layout: &Layout, wanted: CellSelector<'_>) -> Result<()> {
     match form {
         ChunkForm::Raw(_) => unreachable!("raw cells are read where they lie"),
         ChunkForm::Packed(packed) => decoder.decode(packed, layout, wanted),

@@ -1,7 +1,7 @@
 //! The choice of a column's coding: measured on its first chunks, and again now and then.
 
-use super::codec::{Coding, ENTRY, MOST_IN_BLOCKS, Method, Packed, RAW, Section, block_cells, delta, put_blocks};
-use super::compression::{Compression, Trade};
+use super::codec::{Coding, ENTRY, MOST_IN_BLOCKS, Method, PackedChunk, RAW, Section, block_cells, delta, put_blocks};
+use super::compression::{CodingThresholds, Compression};
 use super::slab::Slab;
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ struct Trial {
 
 impl Trial {
     /// The coding of a method, whose candidates begin at `first`, and its stored bytes.
-    fn best(&self, first: usize, trade: &Trade) -> (Coding, f64) {
+    fn best(&self, first: usize, trade: &CodingThresholds) -> (Coding, f64) {
         let of = |at: usize| {
             let delta = self.stored[at + 1] as f64 * WORTH_DELTA < self.stored[at] as f64;
             let at = at + usize::from(delta);
@@ -105,7 +105,7 @@ impl Chooser {
     }
 
     /// The chunk's packed form; `None` if raw is better.
-    pub(super) fn pack(&mut self, slab: &Slab) -> Option<Packed> {
+    pub(super) fn pack(&mut self, slab: &Slab) -> Option<PackedChunk> {
         let layout = slab.layout().clone();
         let columns = layout.num_columns();
         if self.seen >= SETTLED_FOR || self.trials.len() != columns {
@@ -126,7 +126,7 @@ impl Chooser {
             self.settled = self.trials.iter().map(|trial| self.settle(trial)).collect();
         }
         let raw = sections.iter().all(|section| section.coding == RAW);
-        (!raw && bodies.len() < layout.size_bytes()).then(|| Packed::new(sections, &bodies))
+        (!raw && bodies.len() < layout.size_bytes()).then(|| PackedChunk::new(sections, &bodies))
     }
 
     fn pack_column(&mut self, slab: &Slab, column: usize, cells: usize, out: &mut Vec<u8>) -> (Coding, usize) {

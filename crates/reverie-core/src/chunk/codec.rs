@@ -138,12 +138,12 @@ impl Section {
 
 /// A packed chunk.
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedChunk {
     bytes: Box<[u8]>,
     sections: Box<[Section]>,
 }
 
-impl Packed {
+impl PackedChunk {
     pub(super) fn new(sections: Vec<Section>, bodies: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEAD + ENTRY * sections.len() + bodies.len());
         bytes.push(VERSION);
@@ -171,7 +171,7 @@ impl Packed {
         Ok(Self { bytes, sections })
     }
 
-    /// The sections of a packed form of `length` bytes that begins with these; checks them as [`Packed::parse`].
+    /// The sections of a packed form of `length` bytes that begins with these; checks them as [`PackedChunk::parse`].
     pub(super) fn sections_of(bytes: &[u8], length: usize, layout: &Layout) -> Result<Vec<Section>> {
         let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
         let columns = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;

@@ -26,7 +26,7 @@ pub enum Compression {
 /// Sizes alone decide, so that the same steps are packed alike on every machine. For the measured costs of unpacking
 /// that the ratios stand for see `docs/decisions/0144-packed-data.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Trade {
+pub(super) struct CodingThresholds {
     /// LZ4 is taken if it makes the column smaller by this factor.
     pub(super) lz4_from: f64,
     /// Zstandard is taken if it makes the column smaller by this factor ...
@@ -38,9 +38,12 @@ pub(super) struct Trade {
     pub(super) zstd_level: i32,
 }
 
-const AUTO: Trade = Trade { lz4_from: 1.4, zstd_from: 3.0, zstd_over_lz4: 2.0, whole_from: 1.5, zstd_level: 1 };
-const SPEED: Trade = Trade { lz4_from: 5.0, zstd_from: 20.0, zstd_over_lz4: 4.0, whole_from: 4.0, zstd_level: 1 };
-const SIZE: Trade = Trade { lz4_from: 1.0, zstd_from: 1.0, zstd_over_lz4: 1.0, whole_from: 1.0, zstd_level: 3 };
+const AUTO: CodingThresholds =
+    CodingThresholds { lz4_from: 1.4, zstd_from: 3.0, zstd_over_lz4: 2.0, whole_from: 1.5, zstd_level: 1 };
+const SPEED: CodingThresholds =
+    CodingThresholds { lz4_from: 5.0, zstd_from: 20.0, zstd_over_lz4: 4.0, whole_from: 4.0, zstd_level: 1 };
+const SIZE: CodingThresholds =
+    CodingThresholds { lz4_from: 1.0, zstd_from: 1.0, zstd_over_lz4: 1.0, whole_from: 1.0, zstd_level: 3 };
 
 impl Compression {
     /// All of them.
@@ -74,7 +77,7 @@ impl Compression {
         }
     }
 
-    pub(super) fn trade(self) -> Option<Trade> {
+    pub(super) fn trade(self) -> Option<CodingThresholds> {
         match self {
             Self::None => None,
             Self::Lz4 | Self::Zstd | Self::Auto => Some(AUTO),

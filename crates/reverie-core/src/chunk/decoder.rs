@@ -1,14 +1,14 @@
 //! Unpacks chunks, and reads them from the disk.
 
 use super::Layout;
-use super::codec::{Coding, Method, Packed, RAW, block, block_cells, damaged, undo_delta};
-use super::tier::Stored;
+use super::codec::{Coding, Method, PackedChunk, RAW, block, block_cells, damaged, undo_delta};
+use super::tier::ChunkOnDisk;
 use crate::error::{Error, Result};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Mutex, PoisonError};
 
 /// Selects the cells of a column that are read; `None` for none.
-pub type Wanted<'a> = &'a dyn Fn(usize) -> Option<Range<usize>>;
+pub type CellSelector<'a> = &'a dyn Fn(usize) -> Option<Range<usize>>;
 
 fn does_not_unpack(column: usize, reason: &str) -> Error {
     damaged(format!("column {column} cannot be unpacked: {reason}"))
@@ -16,7 +16,7 @@ fn does_not_unpack(column: usize, reason: &str) -> Error {
 
 /// The cells of one column, unpacked.
 #[derive(Clone, Debug)]
-struct Unpacked {
+struct UnpackedColumn {
     /// The beginning in the decoder's bytes.
     start: usize,
     cells: Range<usize>,
@@ -26,7 +26,7 @@ struct Unpacked {
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    columns: Vec<Option<Unpacked>>,
+    columns: Vec<Option<UnpackedColumn>>,
     stored: Vec<u8>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -43,7 +43,7 @@ impl Decoder {
     }
 
     /// Unpacks the cells that `wanted` selects, and those that are packed together with them.
-    pub(super) fn decode(&mut self, packed: &Packed, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+    pub(super) fn decode(&mut self, packed: &PackedChunk, layout: &Layout, wanted: CellSelector<'_>) -> Result<()> {
         self.columns.clear();
         let mut end = 0;
         for (column, section) in packed.sections().iter().enumerate() {
@@ -64,7 +64,12 @@ impl Decoder {
     }
 
     /// The same for a chunk on the disk; reads only the cells that `wanted` selects where they are not packed.
-    pub(super) fn decode_stored(&mut self, stored: &Stored, layout: &Layout, wanted: Wanted<'_>) -> Result<()> {
+    pub(super) fn decode_stored(
+        &mut self,
+        stored: &ChunkOnDisk,
+        layout: &Layout,
+        wanted: CellSelector<'_>,
+    ) -> Result<()> {
         stored.check()?;
         self.columns.clear();
         let mut end = 0;
@@ -105,7 +110,7 @@ impl Decoder {
         if self.bytes.len() < *end {
             self.bytes.resize(*end, 0);
         }
-        self.columns.push(cells.clone().map(|cells| Unpacked { start, cells }));
+        self.columns.push(cells.clone().map(|cells| UnpackedColumn { start, cells }));
         cells.map(|cells| (cells, start..*end))
     }
 
@@ -168,7 +173,7 @@ impl Decoder {
     /// `n` cells of a requested column, each `width` bytes.
     #[inline]
     pub(super) fn run(&self, column: usize, width: usize, first: usize, n: usize) -> Option<&[u8]> {
-        let Unpacked { start, cells } = self.columns[column].as_ref()?;
+        let UnpackedColumn { start, cells } = self.columns[column].as_ref()?;
         let end = first.checked_add(n).filter(|end| *end <= cells.end)?;
         let (first, end) = (first.checked_sub(cells.start)?, end.checked_sub(cells.start)?);
         self.bytes.get(start + first * width..start + end * width)

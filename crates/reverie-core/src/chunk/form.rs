@@ -2,14 +2,14 @@
 
 use super::Layout;
 use super::account::Account;
-use super::codec::Packed;
+use super::codec::PackedChunk;
 use super::slab::Slab;
-use super::tier::Stored;
+use super::tier::ChunkOnDisk;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A chunk that is raw until it is sealed, and then perhaps packed, moved to the disk, or both.
 #[derive(Debug)]
-pub(super) struct Packable {
+pub(super) struct PackableChunk {
     pub(super) layout: Arc<Layout>,
     /// Guards the present form and the accounts that are charged. Nothing is copied, packed, read or freed under it.
     state: Mutex<FormState>,
@@ -24,23 +24,23 @@ pub(super) struct FormState {
 #[derive(Clone, Debug)]
 pub(super) enum ChunkForm {
     Raw(Arc<Slab>),
-    Packed(Arc<Packed>),
-    Stored(Arc<Stored>),
+    Packed(Arc<PackedChunk>),
+    Stored(Arc<ChunkOnDisk>),
 }
 
 /// The accounts that are charged: a list, because nearly all chunks have one.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(Option<Charged>);
+pub(super) struct Accounts(Option<ChargedAccount>);
 
 #[derive(Debug)]
-struct Charged {
+struct ChargedAccount {
     account: Arc<Account>,
     references: u32,
-    next: Option<Box<Charged>>,
+    next: Option<Box<ChargedAccount>>,
 }
 
 impl Accounts {
-    fn iter(&self) -> impl Iterator<Item = &Charged> {
+    fn iter(&self) -> impl Iterator<Item = &ChargedAccount> {
         std::iter::successors(self.0.as_ref(), |charged| charged.next.as_deref())
     }
 
@@ -65,13 +65,13 @@ impl Accounts {
             at = charged.next.as_deref_mut();
         }
         let next = self.0.take().map(Box::new);
-        self.0 = Some(Charged { account: Arc::clone(account), references: 1, next });
+        self.0 = Some(ChargedAccount { account: Arc::clone(account), references: 1, next });
         true
     }
 
     /// Removes a reference; true if it was the account's last. Panics if it has none.
     pub(super) fn remove(&mut self, account: &Arc<Account>) -> bool {
-        let is = |charged: &Charged| Arc::ptr_eq(&charged.account, account);
+        let is = |charged: &ChargedAccount| Arc::ptr_eq(&charged.account, account);
         let first = self.0.as_mut().expect("a table gives back a reference that it never took");
         if is(first) {
             first.references -= 1;
@@ -98,7 +98,7 @@ impl Accounts {
     }
 }
 
-impl Packable {
+impl PackableChunk {
     pub(super) fn new(form: ChunkForm, layout: Arc<Layout>) -> Self {
         let state = Mutex::new(FormState { form, accounts: Accounts::default() });
         Self { layout, state }

@@ -1,10 +1,10 @@
 //! Chunks of a checkpoint that stay on the disk when it is loaded: only what finds their cells is read.
 
 use super::Chunk;
-use super::codec::{Packed, head_bytes};
+use super::codec::{PackedChunk, head_bytes};
 use super::form::ChunkForm;
 use super::saved::{Restorer, SplitBytes};
-use super::tier::{InSegment, Stored, Unread};
+use super::tier::{ChunkOnDisk, RecordCheck, SegmentRange};
 use crate::disk::Input;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const SMALL: u64 = 4096;
 /// The record of a chunk.
 pub(crate) struct RecordOnDisk {
     /// The bytes of the chunk.
-    pub(crate) at: InSegment,
+    pub(crate) at: SegmentRange,
     /// Bytes of the record before them, of which the CRC covers all but the first four.
     pub(crate) before: u32,
     pub(crate) crc: u32,
@@ -53,7 +53,7 @@ impl Restorer {
         let part = SplitBytes::parse(&head[..needed])?;
         let form_bytes = length - (needed - part.form.len());
         let layout = self.layout(part.by_column, part.entries, part.capacity)?;
-        let sections = Packed::sections_of(part.form, form_bytes, &layout)?;
+        let sections = PackedChunk::sections_of(part.form, form_bytes, &layout)?;
         // As large as that of a chunk that is read.
         let longest = sections.iter().map(|section| section.cells as usize).max().unwrap_or(0).max(1);
         let layout = if part.plain { self.layout(part.by_column, part.entries, longest)? } else { layout };
@@ -65,10 +65,10 @@ impl Restorer {
         }
         let tier = self.meter.tier().expect("chunks are left to a disk tier");
         let place = tier.place(record.at, open)?;
-        let unread = Unread { crc: record.crc, before: record.before };
+        let unread = RecordCheck { crc: record.crc, before: record.before };
         let widths = (0..sections.len()).map(|column| layout.width(column));
         let (packs, columns) = (!part.plain, sections.iter().copied().zip(widths));
-        let stored = Stored::unread(place, unread, columns, holes, packs, &mut self.last);
+        let stored = ChunkOnDisk::unread(place, unread, columns, holes, packs, &mut self.last);
         let form = ChunkForm::Stored(Arc::new(stored));
         Ok(Chunk::packable(form, layout, packs, &self.meter))
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::super::tier::TierOptions;
     use super::super::{Chooser, ChunkWriter, Compression, Layout, Meter};
     use super::*;
-    use crate::disk::{Folder, reading};
+    use crate::disk::{LocalFileSystem, reading};
     use std::io::{self, ErrorKind};
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -135,7 +135,7 @@ mod tests {
     fn leave(restorer: &mut Restorer, bytes: Vec<u8>, crc: u32) -> Result<Arc<Chunk>> {
         static SEGMENT: AtomicU64 = AtomicU64::new(1);
         let (segment, length) = (SEGMENT.fetch_add(1, Relaxed), (bytes.len() - BEFORE) as u64);
-        let at = InSegment { segment, offset: BEFORE as u64, length };
+        let at = SegmentRange { segment, offset: BEFORE as u64, length };
         let segment = Bytes(bytes.clone());
         let read = |offset, into: &mut [u8]| {
             segment.read_at(BEFORE as u64 + offset, into).map_err(reading(Path::new("segment"), offset))
@@ -148,7 +148,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("reverie-left-{}-{name}", std::process::id()));
         let meter = Arc::new(Meter::new());
         let options = TierOptions { folder: folder.clone(), memory_bytes: 1 << 20, ..TierOptions::default() };
-        meter.set_tier(options, Arc::new(Folder)).unwrap();
+        meter.set_tier(options, Arc::new(LocalFileSystem)).unwrap();
         test(&meter);
         drop(meter);
         std::fs::remove_dir_all(folder).unwrap();

@@ -24,21 +24,21 @@ pub use cells::CellsView;
 pub use chooser::Chooser;
 pub use compression::Compression;
 pub(crate) use decoder::SpareDecoder;
-pub use decoder::{Decoder, Wanted};
+pub use decoder::{CellSelector, Decoder};
 pub use layout::Layout;
 pub(crate) use left::RecordOnDisk;
 pub(crate) use moved::{CellsOnDisk, Follower};
-pub use raw::{PackedBytes, Raw};
+pub use raw::{PackedBytes, RawCells};
 pub use saved::{Content, Restorer};
 pub use slab::{fill, filled};
-pub(crate) use tier::{InSegment, NUMBERED, SavedChunk, SegmentStore, Tier};
+pub(crate) use tier::{NUMBERED, SavedChunk, SegmentRange, SegmentStore, Tier};
 pub use tier::{TierInfo, TierOptions};
 pub use writer::ChunkWriter;
 
 use crate::error::Result;
 use account::{Size, TableRefs};
-use codec::Packed;
-use form::{ChunkForm, Packable};
+use codec::PackedChunk;
+use form::{ChunkForm, PackableChunk};
 use slab::Slab;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,7 +68,7 @@ enum Storage {
     /// Raw for ever: read without a lock.
     Plain(PlainChunk),
     /// Raw until sealed, then perhaps packed, moved to the disk, or both.
-    Packable(Packable),
+    Packable(PackableChunk),
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Chunk {
 
     /// `packs`: it may be packed; otherwise it only moves.
     fn packable(form: ChunkForm, layout: Arc<Layout>, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
-        Self::new(Storage::Packable(Packable::new(form, layout)), packs, meter)
+        Self::new(Storage::Packable(PackableChunk::new(form, layout)), packs, meter)
     }
 
     fn new(storage: Storage, packs: bool, meter: &Arc<Meter>) -> Arc<Self> {
@@ -114,7 +114,7 @@ impl Chunk {
     /// `Damaged` if the bytes cannot be the packed form of a chunk of that layout. Damage inside a column is reported
     /// when the column is read.
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
-        let packed = Arc::new(Packed::parse(bytes.into(), &layout)?);
+        let packed = Arc::new(PackedChunk::parse(bytes.into(), &layout)?);
         let chunk = Self::packable(ChunkForm::Packed(packed), layout, true, meter);
         chunk.enlist();
         Ok(chunk)
@@ -168,7 +168,7 @@ impl Chunk {
     }
 
     /// Replaces the raw bytes by the packed form.
-    fn pack(&self, packed: Packed) {
+    fn pack(&self, packed: PackedChunk) {
         let before = self.size_bytes();
         self.replace(ChunkForm::Packed(Arc::new(packed)));
         if self.size_bytes() < before {
@@ -344,7 +344,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        crate::sync::Deciding::check_not();
+        crate::sync::DecisionGuard::check_not();
         let on_disk = match &self.storage {
             Storage::Plain(_) => 0,
             Storage::Packable(packable) => packable.state().form.disk_bytes(),

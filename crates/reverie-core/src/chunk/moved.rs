@@ -2,7 +2,7 @@
 
 use super::form::ChunkForm;
 use super::slab::zeroed;
-use super::tier::{LastShape, Movable, Record, SavedChunk, Stored};
+use super::tier::{ChunkOnDisk, LastShape, Movable, Record, SavedChunk};
 use super::{Chunk, HEADER, Storage};
 use crate::error::Result;
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ impl Movable for Chunk {
         self.used.swap(false, Relaxed)
     }
 
-    fn stored(&self) -> Option<Arc<Stored>> {
+    fn stored(&self) -> Option<Arc<ChunkOnDisk>> {
         match &self.storage {
             Storage::Plain(_) => None,
             Storage::Packable(packable) => match packable.form() {
@@ -46,7 +46,7 @@ impl Movable for Chunk {
         }
     }
 
-    fn store(&self, stored: Stored) {
+    fn store(&self, stored: ChunkOnDisk) {
         self.replace(ChunkForm::Stored(Arc::new(stored)));
     }
 }
@@ -55,7 +55,7 @@ impl Chunk {
     /// The bytes of memory that it counts for, and if it can move to the disk the fewest that it will count for there.
     pub(crate) fn least_memory(&self) -> u64 {
         let moves = !self.is_open() && !self.is_on_disk();
-        if moves { self.memory_bytes().min(HEADER + Stored::LEAST) } else { self.memory_bytes() }
+        if moves { self.memory_bytes().min(HEADER + ChunkOnDisk::LEAST) } else { self.memory_bytes() }
     }
 
     /// True while it is written, if a disk tier can move it once it is not.
@@ -104,7 +104,7 @@ impl Follower {
 
 /// Cells on the disk that are read directly to where they are wanted.
 pub(crate) struct CellsOnDisk {
-    stored: Arc<Stored>,
+    stored: Arc<ChunkOnDisk>,
     column: usize,
     from: u64,
 }

@@ -1,6 +1,6 @@
 //! The contents of a chunk, to send it elsewhere.
 
-use super::codec::Packed;
+use super::codec::PackedChunk;
 use super::form::ChunkForm;
 use super::slab::Slab;
 use super::{Chunk, Layout, Storage};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The cells of a raw chunk. They stay readable after the chunk is packed, and grow as long as it is written.
 #[derive(Clone, Debug)]
-pub struct Raw(RawSource);
+pub struct RawCells(RawSource);
 
 #[derive(Clone, Debug)]
 enum RawSource {
@@ -19,15 +19,15 @@ enum RawSource {
 
 /// The packed bytes of a chunk, as accepted by [`Chunk::from_packed`].
 #[derive(Clone, Debug)]
-pub struct PackedBytes(Arc<Packed>);
+pub struct PackedBytes(Arc<PackedChunk>);
 
 impl Chunk {
     /// The raw cells; `None` once the chunk is packed or on the disk.
-    pub fn raw_cells(self: &Arc<Self>) -> Option<Raw> {
+    pub fn raw_cells(self: &Arc<Self>) -> Option<RawCells> {
         match &self.storage {
-            Storage::Plain(_) => Some(Raw(RawSource::Plain(Arc::clone(self)))),
+            Storage::Plain(_) => Some(RawCells(RawSource::Plain(Arc::clone(self)))),
             Storage::Packable(packable) => match packable.form() {
-                ChunkForm::Raw(slab) => Some(Raw(RawSource::Shared(slab))),
+                ChunkForm::Raw(slab) => Some(RawCells(RawSource::Shared(slab))),
                 ChunkForm::Packed(_) | ChunkForm::Stored(_) => None,
             },
         }
@@ -79,7 +79,7 @@ impl std::ops::Deref for PackedBytes {
     }
 }
 
-impl Raw {
+impl RawCells {
     fn slab(&self) -> &Slab {
         match &self.0 {
             RawSource::Shared(slab) => slab,

@@ -5,7 +5,7 @@
 //! all raw if the chunk was plain. For an open chunk, the published cells are saved.
 
 use super::chooser::hole_bits;
-use super::codec::{Packed, RAW, SAVED_ENTRY as ENTRY, SAVED_HEAD as HEAD, Section};
+use super::codec::{PackedChunk, RAW, SAVED_ENTRY as ENTRY, SAVED_HEAD as HEAD, Section};
 use super::form::ChunkForm;
 use super::slab::Slab;
 use super::tier::LastShape;
@@ -60,9 +60,9 @@ pub struct Content<'a> {
 enum SavedSource<'a> {
     Plain(&'a Slab),
     Raw(Arc<Slab>),
-    Packed(Arc<Packed>),
+    Packed(Arc<PackedChunk>),
     /// A chunk that was not packed and was on the disk.
-    Loaded(Arc<Packed>),
+    Loaded(Arc<PackedChunk>),
 }
 
 impl Content<'_> {
@@ -104,7 +104,7 @@ impl Content<'_> {
 /// Appends the published cells of each column from these on, not packed; returns how many the columns have by now.
 fn put_raw(slab: &Slab, from: &[u32], out: &mut Vec<u8>) -> Vec<u32> {
     let mut ends = Vec::with_capacity(slab.layout().num_columns());
-    Packed::put(out, slab.layout().num_columns(), |column, out| {
+    PackedChunk::put(out, slab.layout().num_columns(), |column, out| {
         let first = from.get(column).map_or(0, |first| *first as usize);
         let cells = first..slab.len(column).max(first);
         ends.push(cells.end as u32);
@@ -143,7 +143,7 @@ impl Restorer {
         if !part.plain {
             return Chunk::from_packed(layout, part.form, &self.meter);
         }
-        let packed = Packed::parse(part.form.into(), &layout)?;
+        let packed = PackedChunk::parse(part.form.into(), &layout)?;
         let longest = (0..layout.num_columns()).map(|column| packed.len(column)).max().unwrap_or(0).max(1);
         let layout = self.layout(part.by_column, part.entries, longest)?;
         if layout.size_bytes() > ROOM * part.form.len() + ROOM_MORE {
@@ -169,7 +169,7 @@ impl Restorer {
             if !part.plain || (part.by_column, part.entries, part.capacity) != (of.by_column, of.entries, of.capacity) {
                 return Err(damaged("its parts belong to several chunks"));
             }
-            packed.push(Packed::parse(part.form.into(), &whole)?);
+            packed.push(PackedChunk::parse(part.form.into(), &whole)?);
         }
         let cells = |column: usize| packed.iter().map(|part| part.len(column)).sum::<usize>();
         let longest = (0..whole.num_columns()).map(cells).max().unwrap_or(0).max(1);
@@ -180,7 +180,7 @@ impl Restorer {
         self.plain(layout, &packed)
     }
 
-    fn plain(&self, layout: Arc<Layout>, parts: &[Packed]) -> Result<Arc<Chunk>> {
+    fn plain(&self, layout: Arc<Layout>, parts: &[PackedChunk]) -> Result<Arc<Chunk>> {
         let chunk = plain(layout, parts, &self.meter)?;
         self.meter.make_room();
         Ok(chunk)
@@ -242,7 +242,7 @@ impl<'a> SplitBytes<'a> {
 }
 
 /// Creates a chunk of these parts that is read without unpacking.
-fn plain(layout: Arc<Layout>, parts: &[Packed], meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
+fn plain(layout: Arc<Layout>, parts: &[PackedChunk], meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
     let mut writer = ChunkWriter::new(Arc::clone(&layout), Compression::None, meter);
     let columns = (0..layout.num_columns()).flat_map(|column| parts.iter().map(move |packed| (column, packed)));
     for (column, packed) in columns {

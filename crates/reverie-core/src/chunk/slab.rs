@@ -37,21 +37,21 @@ pub(crate) struct Slab {
 
 /// The right to write one slab: created with it, exactly once; cannot be copied.
 #[derive(Debug)]
-pub(super) struct Pen {
+pub(super) struct SlabWriteToken {
     id: u64,
     /// The number of columns whose length is `rows`: when the last of them grows, `rows` does.
     lagging: usize,
 }
 
 // SAFETY: `base` is owned. Cells below a published length are never written again, cells above it are touched only
-// through the slab's one `Pen` (`&mut`), lengths and bits are atomics.
+// through the slab's one `SlabWriteToken` (`&mut`), lengths and bits are atomics.
 unsafe impl Send for Slab {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Slab {}
 
 impl Slab {
     /// Memory for `layout`, empty, and the one pen that writes it.
-    pub(super) fn new(layout: Arc<Layout>) -> (Self, Pen) {
+    pub(super) fn new(layout: Arc<Layout>) -> (Self, SlabWriteToken) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `alloc_layout` never has size zero.
@@ -59,7 +59,7 @@ impl Slab {
         // SAFETY: `lengths_at` is a multiple of four with room for one `u32` per column, inside the allocation,
         // whose start has at least that alignment. All-zero bytes are valid lengths.
         unsafe { ptr::write_bytes(base.add(layout.lengths_at()).as_ptr(), 0, size_of::<u32>() * layout.num_columns()) };
-        let pen = Pen { id, lagging: layout.num_columns() };
+        let pen = SlabWriteToken { id, lagging: layout.num_columns() };
         (Self { base, rows: AtomicU32::new(0), holes: AtomicBool::new(false), id, layout }, pen)
     }
 
@@ -150,7 +150,7 @@ impl Slab {
     ///
     /// Panics if they do not fit, or if the pen is of another slab.
     #[inline]
-    pub(super) fn push(&self, pen: &mut Pen, column: usize, cells: &[u8], n: usize) {
+    pub(super) fn push(&self, pen: &mut SlabWriteToken, column: usize, cells: &[u8], n: usize) {
         let (first, place) = self.claim(pen, column, n);
         // SAFETY: `claim` checked it.
         unsafe { self.write(&place, first, cells, n) };
@@ -159,7 +159,7 @@ impl Slab {
 
     /// The same for all columns in order, published together. Also panics if their number is wrong.
     #[inline]
-    pub(super) fn push_rows<'a>(&self, pen: &mut Pen, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
+    pub(super) fn push_rows<'a>(&self, pen: &mut SlabWriteToken, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
         let lengths = self.lengths();
         if pen.lagging < lengths.len() || lengths.is_empty() {
             let written = columns.enumerate().map(|(column, cells)| self.push(pen, column, cells, n)).count();
@@ -204,7 +204,7 @@ impl Slab {
     /// the cells are not contiguous.
     pub(super) fn push_with(
         &self,
-        pen: &mut Pen,
+        pen: &mut SlabWriteToken,
         column: usize,
         n: usize,
         mut fill: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
@@ -226,7 +226,7 @@ impl Slab {
     }
 
     /// Publishes one cell without a value.
-    pub(super) fn skip(&self, pen: &mut Pen, column: usize) {
+    pub(super) fn skip(&self, pen: &mut SlabWriteToken, column: usize) {
         let (index, place) = self.claim(pen, column, 1);
         if !self.has_holes() {
             let bytes = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
@@ -243,7 +243,7 @@ impl Slab {
 
     /// Checks that the pen may write `n` more cells of the column; returns the first.
     #[inline]
-    fn claim(&self, pen: &Pen, column: usize, n: usize) -> (usize, ColumnPlace) {
+    fn claim(&self, pen: &SlabWriteToken, column: usize, n: usize) -> (usize, ColumnPlace) {
         assert!(pen.id == self.id, "the pen of another chunk");
         let first = self.lengths()[column].load(Ordering::Relaxed) as usize;
         let capacity = self.layout.capacity();
@@ -252,7 +252,7 @@ impl Slab {
     }
 
     #[inline]
-    fn publish(&self, pen: &mut Pen, column: usize, first: usize, n: usize) {
+    fn publish(&self, pen: &mut SlabWriteToken, column: usize, first: usize, n: usize) {
         let (lengths, rows) = (self.lengths(), self.rows.load(Ordering::Relaxed) as usize);
         lengths[column].store((first + n) as u32, Ordering::Release);
         if first == rows && n > 0 {

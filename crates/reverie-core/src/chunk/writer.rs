@@ -1,10 +1,10 @@
 //! The writer of a chunk.
 
 use super::chooser::Chooser;
-use super::codec::Packed;
+use super::codec::PackedChunk;
 use super::compression::Compression;
 use super::form::ChunkForm;
-use super::slab::{Pen, Slab};
+use super::slab::{Slab, SlabWriteToken};
 use super::{Chunk, Layout, Meter, Storage};
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ pub struct ChunkWriter {
     chunk: Arc<Chunk>,
     /// The memory of a chunk that may be packed or moved to the disk; the chunk releases it then.
     packable: Option<Arc<Slab>>,
-    pen: Pen,
+    pen: SlabWriteToken,
 }
 
 impl ChunkWriter {
@@ -126,7 +126,7 @@ impl ChunkWriter {
     /// Panics if the chunk was created without compression.
     pub fn seal_packed(self, bytes: Box<[u8]>) -> Result<Arc<Chunk>> {
         let slab = self.packable.as_ref().expect("a chunk that may be packed");
-        let packed = Packed::parse(bytes, slab.layout())?;
+        let packed = PackedChunk::parse(bytes, slab.layout())?;
         for column in 0..slab.layout().num_columns() {
             let lost = (0..slab.len(column)).find(|cell| slab.has(column, *cell) && !packed.has(column, *cell));
             if packed.len(column) < slab.len(column) || lost.is_some() {

@@ -12,16 +12,16 @@ thread_local! {
     static CANCEL: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Runs work in this thread. Once the flag is set, each call of a [`Cancellable`] disk by this thread fails: the work ends as
+/// Runs work in this thread. Once the flag is set, each call of a [`CancellableDisk`] by this thread fails: the work ends as
 /// it does where the disk fails, and what it leaves is what a kill would leave.
 pub fn cancellable<T>(cancel: Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
-    struct Reset(Option<Arc<AtomicBool>>);
-    impl Drop for Reset {
+    struct CancelFlagGuard(Option<Arc<AtomicBool>>);
+    impl Drop for CancelFlagGuard {
         fn drop(&mut self) {
             CANCEL.set(self.0.take());
         }
     }
-    let _reset = Reset(CANCEL.replace(Some(cancel)));
+    let _reset = CancelFlagGuard(CANCEL.replace(Some(cancel)));
     work()
 }
 
@@ -35,11 +35,11 @@ fn check() -> io::Result<()> {
 
 /// A file system of which [`cancellable`] work can be ended. Removing files and taking locks are short, and never fail for that.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cancellable<D>(pub D);
+pub struct CancellableDisk<D>(pub D);
 
 struct CancellableFile<F: ?Sized>(Box<F>);
 
-impl<D: Disk> Disk for Cancellable<D> {
+impl<D: Disk> Disk for CancellableDisk<D> {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
         check()?;
         Ok(Box::new(CancellableFile(self.0.create(path)?)))

@@ -3,7 +3,7 @@
 use super::commit::{MAGIC, put_counters, put_counts, put_lessee, put_optional, put_record, put_sender_change};
 use crate::checkpoint::bytes::Bytes;
 use crate::checkpoint::chunk_log::ChunkLog;
-use crate::checkpoint::plan::Numbers;
+use crate::checkpoint::plan::ObjectNumbers;
 use crate::checkpoint::rows::{self, SavedBody, SavedItem};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub(super) struct CommitHead {
 #[derive(Default)]
 pub(super) struct Encoder {
     /// The numbers of the patterns that live as long as the process, by their addresses.
-    kept: Numbers,
+    kept: ObjectNumbers,
     /// The number of patterns that the commits since the last cut have.
     patterns: u32,
     commit: Bytes,
@@ -52,10 +52,10 @@ struct CommitObjects<'a> {
     spans: Vec<&'a Arc<Span>>,
     /// Those that no commit since the last cut has.
     patterns: Vec<&'a Pattern>,
-    chunk_numbers: Numbers,
-    span_numbers: Numbers,
-    pattern_numbers: Numbers,
-    kept: &'a mut Numbers,
+    chunk_numbers: ObjectNumbers,
+    span_numbers: ObjectNumbers,
+    pattern_numbers: ObjectNumbers,
+    kept: &'a mut ObjectNumbers,
     /// The number of patterns of the commits before.
     known: u32,
 }
@@ -131,9 +131,9 @@ impl Encoder {
             failed: None,
             spans: Vec::new(),
             patterns: Vec::new(),
-            chunk_numbers: Numbers::default(),
-            span_numbers: Numbers::default(),
-            pattern_numbers: Numbers::default(),
+            chunk_numbers: ObjectNumbers::default(),
+            span_numbers: ObjectNumbers::default(),
+            pattern_numbers: ObjectNumbers::default(),
             kept,
             known: *known,
         };

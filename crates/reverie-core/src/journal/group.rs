@@ -5,14 +5,14 @@
 //! A second thread waits for the disk, so that commits go on meanwhile; those that must be on the disk before they are
 //! acknowledged wait in the first.
 
-use super::log::{Failed, Log, SinceCheckpoint};
-use super::options::{JournalOptions, Syncs};
+use super::log::{CommitFailure, Log, SinceCheckpoint};
+use super::options::{JournalOptions, SyncPolicy};
 use super::progress::{BarrierHolder, Progress};
 use super::recover::JournalEnd;
-use crate::checkpoint::{Saved, Store};
+use crate::checkpoint::{SaveOutcome, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
-use crate::table::{Durable, JournalInfo, Promise, Tables, Ticket};
+use crate::table::{JournalInfo, Promise, TableJournal, Tables, Ticket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,11 +39,11 @@ pub struct Journal {
     /// There is something to sync, or no more.
     pub(super) sync_asked: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    checkpoints: OnceLock<(u64, Wake)>,
+    checkpoints: OnceLock<(u64, CheckpointTrigger)>,
 }
 
 /// Begins a checkpoint in another thread.
-type Wake = Box<dyn Fn() + Send + Sync>;
+type CheckpointTrigger = Box<dyn Fn() + Send + Sync>;
 
 impl Journal {
     /// Begins a journal in the folder of the store, see [`Log::begin`], and its threads.
@@ -80,7 +80,7 @@ impl Journal {
             }
         }
         for table in tables.iter() {
-            let durable: Arc<dyn Durable> = journal.clone();
+            let durable: Arc<dyn TableJournal> = journal.clone();
             table.set_durable(durable);
         }
         Ok(journal)
@@ -124,7 +124,7 @@ impl Journal {
 
     /// Makes one commit in this thread for all waiting requests. False if there is nothing to do, or this thread may not.
     fn commit_for_all(&self) -> bool {
-        if self.options.syncs == Syncs::Always {
+        if self.options.syncs == SyncPolicy::Always {
             return false;
         }
         // A commit mostly takes less than two switches of threads would.
@@ -164,13 +164,13 @@ impl Journal {
     }
 
     /// Takes a checkpoint, see [`Log::save`]. Blocks.
-    pub fn save(&self) -> Result<Saved> {
+    pub fn save(&self) -> Result<SaveOutcome> {
         self.check()?;
         self.log.save()
     }
 
     /// Takes the last checkpoint of closed tables, see [`Log::save_last`]. Blocks.
-    pub fn save_last(&self) -> Result<Saved> {
+    pub fn save_last(&self) -> Result<SaveOutcome> {
         self.check()?;
         self.log.save_last()
     }
@@ -189,13 +189,13 @@ impl Journal {
         self.check_failed()
     }
 
-    /// Fails if another thread has failed; unlike [`Durable::check`], not while the last requests are done.
+    /// Fails if another thread has failed; unlike [`TableJournal::check`], not while the last requests are done.
     pub(super) fn check_failed(&self) -> Result<()> {
         self.progress().failed.clone().map_or(Ok(()), Err)
     }
 
     fn run(&self) {
-        let _end = End(self);
+        let _end = JournalPanicGuard(self);
         let _syncs = self.syncs_while();
         let mut next_counts = Instant::now().checked_add(self.options.interval);
         loop {
@@ -203,22 +203,22 @@ impl Journal {
             if counts {
                 next_counts = Instant::now().checked_add(self.options.interval);
             }
-            let by_time = counts && matches!(self.options.syncs, Syncs::Interval(_));
+            let by_time = counts && matches!(self.options.syncs, SyncPolicy::Interval(_));
             let has_all = ends && self.log.has_closed_tables();
             let outcome = self.log.try_commit(counts || ends || waits_for_disk).and_then(|unsynced| {
                 let most = self.options.max_unsynced_bytes;
                 // All that wait for this round wait until the disk has it.
-                let holds = self.options.syncs == Syncs::Always || unsynced > most;
+                let holds = self.options.syncs == SyncPolicy::Always || unsynced > most;
                 if !holds {
-                    self.check_failed().map_err(Failed::for_good)?;
+                    self.check_failed().map_err(CommitFailure::for_good)?;
                     self.finish(round, false, unsynced);
                 }
                 if !holds && !ends && (syncs || by_time || unsynced > most / 2) {
                     self.begin_sync(round);
                 }
                 if holds || ends {
-                    self.sync().map_err(|error| Failed { error, has_no_room: self.log.is_full() })?;
-                    self.check_failed().map_err(Failed::for_good)?;
+                    self.sync().map_err(|error| CommitFailure { error, has_no_room: self.log.is_full() })?;
+                    self.check_failed().map_err(CommitFailure::for_good)?;
                     self.finish(round, true, self.log.unsynced_bytes());
                 }
                 Ok(())
@@ -255,7 +255,7 @@ impl Journal {
             let round = progress.next;
             let looks = lingers.filter(|(_, until)| *until <= now);
             let none_did = looks.is_some_and(|(since, _)| since == round);
-            let at_once = progress.hurried || none_did || self.options.syncs == Syncs::Always;
+            let at_once = progress.hurried || none_did || self.options.syncs == SyncPolicy::Always;
             if progress.ended || counts || syncs || (waits && at_once) {
                 (progress.hurried, progress.wants_disk) = (false, false);
                 let (round, waits_for_disk) = progress.begin_round();
@@ -315,9 +315,9 @@ impl Journal {
 }
 
 /// Fails the waiting requests if the thread panics.
-pub(super) struct End<'a>(pub(super) &'a Journal);
+pub(super) struct JournalPanicGuard<'a>(pub(super) &'a Journal);
 
-impl Drop for End<'_> {
+impl Drop for JournalPanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let reason = "its thread panicked, which is a defect in reverie's engine; please report it".to_owned();
@@ -326,7 +326,7 @@ impl Drop for End<'_> {
     }
 }
 
-impl Durable for Journal {
+impl TableJournal for Journal {
     fn barrier(&self) -> Ticket<()> {
         self.wait_for(Progress::outcome, |progress| &mut progress.written)
     }
@@ -340,7 +340,7 @@ impl Durable for Journal {
     }
 
     fn commit_here(&self) {
-        let _end = End(self);
+        let _end = JournalPanicGuard(self);
         for _ in 0..=FOR_OTHERS {
             if !self.commit_for_all() {
                 return;
@@ -359,7 +359,7 @@ impl Durable for Journal {
     }
 
     fn is_later(&self) -> bool {
-        self.options.syncs != Syncs::Always && self.progress().failed.is_none()
+        self.options.syncs != SyncPolicy::Always && self.progress().failed.is_none()
     }
 
     fn check(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::encode::{CommitHead, Encoder};
 use super::recover::{JournalEnd, unneeded};
 use crate::checkpoint::summary::LogStart;
-use crate::checkpoint::{Saved, Store};
+use crate::checkpoint::{SaveOutcome, Store};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::table::{TableDelta, Tables};
@@ -49,13 +49,13 @@ pub(super) struct SinceCheckpoint {
 }
 
 /// A commit that was not written.
-pub(super) struct Failed {
+pub(super) struct CommitFailure {
     pub(super) error: Error,
     /// The disk is full: the next commit may be written, with all that this one has.
     pub(super) has_no_room: bool,
 }
 
-impl Failed {
+impl CommitFailure {
     /// A failure that ends the journal, also one that another thread met.
     pub(super) fn for_good(error: Error) -> Self {
         Self { error, has_no_room: false }
@@ -63,7 +63,7 @@ impl Failed {
 }
 
 /// The right to make the next commit.
-pub(super) struct Turn<'a> {
+pub(super) struct CommitTurn<'a> {
     log: &'a Log,
     state: MutexGuard<'a, LogState>,
 }
@@ -75,12 +75,12 @@ impl LogState {
     }
 }
 
-impl Turn<'_> {
+impl CommitTurn<'_> {
     /// See [`Log::commit`]. Returns also [`Log::since_checkpoint`].
-    pub(super) fn commit(mut self, counts: bool) -> Result<(u64, SinceCheckpoint), Failed> {
+    pub(super) fn commit(mut self, counts: bool) -> Result<(u64, SinceCheckpoint), CommitFailure> {
         match self.log.commit_held(&mut self.state, counts) {
             Ok(()) => Ok((self.state.unsynced(), self.state.since_checkpoint)),
-            Err(error) => Err(Failed { error, has_no_room: self.state.has_no_room }),
+            Err(error) => Err(CommitFailure { error, has_no_room: self.state.has_no_room }),
         }
     }
 }
@@ -145,23 +145,23 @@ impl Log {
     }
 
     /// As [`Log::commit`].
-    pub(super) fn try_commit(&self, counts: bool) -> Result<u64, Failed> {
+    pub(super) fn try_commit(&self, counts: bool) -> Result<u64, CommitFailure> {
         let mut state = self.state();
         match self.commit_held(&mut state, counts) {
             Ok(()) => Ok(state.unsynced()),
-            Err(error) => Err(Failed { error, has_no_room: state.has_no_room }),
+            Err(error) => Err(CommitFailure { error, has_no_room: state.has_no_room }),
         }
     }
 
     /// The right to make the next commit; `None` while another thread has it, or a checkpoint uses the segments.
-    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+    pub(super) fn try_turn(&self) -> Option<CommitTurn<'_>> {
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
         // A checkpoint may have it for as long as the disk takes.
-        self.store.try_log().is_some().then_some(Turn { log: self, state })
+        self.store.try_log().is_some().then_some(CommitTurn { log: self, state })
     }
 
     fn commit_held(&self, state: &mut LogState, counts: bool) -> Result<()> {
@@ -276,16 +276,16 @@ impl Log {
     }
 
     /// Takes a checkpoint: recovery then begins with it, and the commits before it are not needed.
-    pub fn save(&self) -> Result<Saved> {
+    pub fn save(&self) -> Result<SaveOutcome> {
         self.take(false, true)
     }
 
     /// As [`Log::save`], for closed tables.
-    pub fn save_last(&self) -> Result<Saved> {
+    pub fn save_last(&self) -> Result<SaveOutcome> {
         self.take(true, true)
     }
 
-    fn take(&self, last: bool, commits: bool) -> Result<Saved> {
+    fn take(&self, last: bool, commits: bool) -> Result<SaveOutcome> {
         if commits {
             // Of the cut's own sync, for which commits wait, little is left then.
             self.sync()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// When a journal waits for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
+pub enum SyncPolicy {
     /// Never: what was acknowledged survives the end of the process, not that of the machine.
     Os,
     /// After each interval: what was acknowledged survives the end of the process, and older than that the machine's.
@@ -14,7 +14,7 @@ pub enum Syncs {
     Always,
 }
 
-impl Syncs {
+impl SyncPolicy {
     /// The name that users know it by.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Syncs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
     /// When it waits for the disk.
-    pub syncs: Syncs,
+    pub syncs: SyncPolicy,
     /// The time between writes of priorities and counts of draws.
     pub interval: Duration,
     /// Bytes that may be written and not on the disk yet: the next commit then waits for the disk.
@@ -39,7 +39,7 @@ pub struct JournalOptions {
 impl Default for JournalOptions {
     fn default() -> Self {
         let interval = Duration::from_secs(1);
-        Self { syncs: Syncs::Interval(interval), interval, max_unsynced_bytes: 256 << 20 }
+        Self { syncs: SyncPolicy::Interval(interval), interval, max_unsynced_bytes: 256 << 20 }
     }
 }
 
@@ -47,7 +47,7 @@ impl JournalOptions {
     /// Refuses settings without a meaning.
     pub fn validate(&self) -> Result<()> {
         let zero = |what: &str| Err(Error::InvalidArgument(format!("a journal's {what} must be above 0")));
-        if self.interval.is_zero() || self.syncs == Syncs::Interval(Duration::ZERO) {
+        if self.interval.is_zero() || self.syncs == SyncPolicy::Interval(Duration::ZERO) {
             return zero("interval");
         }
         if self.max_unsynced_bytes == 0 {

@@ -1,17 +1,17 @@
 //! The content that a starting server finds: the newest manifest, and the commits after it.
 
 use super::commit::{Commit, MAGIC};
-use super::replay::{HeldLease, Replayed};
+use super::replay::{HeldLease, ReplayedManifest};
 use crate::checkpoint::bytes::Reader;
 use crate::checkpoint::load::{Checkpoint, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::names;
-use crate::checkpoint::retain::{Found, scan};
-use crate::checkpoint::segment::{First, RecordKind, SegmentReader};
+use crate::checkpoint::retention::{FolderContents, scan};
+use crate::checkpoint::segment::{PredecessorState, RecordKind, SegmentReader};
 use crate::checkpoint::summary::{LogStart, describe, latest};
 use crate::chunk::Meter;
 use crate::disk::{Disk, damaged, folder_of};
-use crate::error::{Counted, Error, Result};
+use crate::error::{CountedNoun, Error, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The content of a journal.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RecoveredJournal {
     /// The tables' content as of the last commit.
     pub checkpoint: Checkpoint,
     /// The number of commits that were applied to the newest checkpoint.
@@ -52,28 +52,28 @@ impl Default for JournalEnd {
 /// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
-pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<Recovered>> {
+pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<RecoveredJournal>> {
     latest(disk, root)?.map(|path| recover_from(disk, &path, meter, true)).transpose()
 }
 
 /// As [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
-pub(super) fn recover_from(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>, left: bool) -> Result<Recovered> {
+pub(super) fn recover_from(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>, left: bool) -> Result<RecoveredJournal> {
     let root = &folder_of(path);
     let manifest = Manifest::read(disk, path)?;
     let start = manifest.summary.journal;
-    let mut replayed = Replayed::of(manifest);
+    let mut replayed = ReplayedManifest::of(manifest);
     let first = start.map_or(1, |start| start.commit);
     let mut next_commit = first;
     let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     let end = JournalEnd { commit: next_commit, chunk: replayed.next_chunk() };
     let leases = replayed.leases();
     let checkpoint = load_manifest(disk, replayed.into_manifest()?, meter, left)?;
-    Ok(Recovered { checkpoint, commits: next_commit - first, leases, torn, end })
+    Ok(RecoveredJournal { checkpoint, commits: next_commit - first, leases, torn, end })
 }
 
 /// The number of commits after this checkpoint without which the tables would have other items, priorities or limits.
 pub(super) fn changes_after(disk: &dyn Disk, root: &Path, path: &Path) -> Result<u64> {
-    let mut replayed = Replayed::of(Manifest::read(disk, path)?);
+    let mut replayed = ReplayedManifest::of(Manifest::read(disk, path)?);
     let (_, start) = replayed.start();
     read_log(disk, root, &mut replayed, &mut start.map_or(1, |start| start.commit))?;
     Ok(replayed.changes())
@@ -86,16 +86,16 @@ pub(super) fn changes_after(disk: &dyn Disk, root: &Path, path: &Path) -> Result
 pub(super) fn read_log(
     disk: &dyn Disk,
     root: &Path,
-    replayed: &mut Replayed,
+    replayed: &mut ReplayedManifest,
     next_commit: &mut u64,
 ) -> Result<Option<(PathBuf, u64)>> {
     let (checkpoint, start) = replayed.start();
     let Some(start) = start else { return Ok(None) };
     let found = scan(disk, root)?;
     let segments = segments_of_log(disk, root, checkpoint, start.segment, &found)?;
-    let mut reads = Reads { from: start.segment, segment: start.segment, next: *next_commit };
+    let mut reads = LogPosition { from: start.segment, segment: start.segment, next: *next_commit };
     read_segments(disk, root, &segments, replayed, next_commit, &mut reads).or_else(|error| {
-        let Reads { from, segment, next } = reads;
+        let LogPosition { from, segment, next } = reads;
         let is_behind_a_gap = (from..segment).any(|number| !found.segments.contains(&number));
         if !matches!(error, Error::DamagedFile { .. }) || !is_behind_a_gap || *next_commit != next {
             return Err(error);
@@ -118,10 +118,10 @@ fn has_newer(
     root: &Path,
     checkpoint: u64,
     start: LogStart,
-    found: &Found,
-    segments: &[(u64, First)],
+    found: &FolderContents,
+    segments: &[(u64, PredecessorState)],
 ) -> Result<bool> {
-    let begins = |first: &First| matches!(first, First::Start(of) if *of > checkpoint);
+    let begins = |first: &PredecessorState| matches!(first, PredecessorState::Start(of) if *of > checkpoint);
     if found.manifests.last().is_some_and(|newest| *newest > checkpoint) || segments.iter().any(|(_, of)| begins(of)) {
         return Ok(true);
     }
@@ -136,7 +136,7 @@ fn has_newer(
 /// The refusal of a checkpoint after which these commits were removed.
 fn removed(root: &Path, checkpoint: u64, commits: Range<u64>) -> Error {
     let path = names::manifest(root, checkpoint);
-    let (path, missing, root) = (path.display(), Counted(commits.end - commits.start, "commit"), root.display());
+    let (path, missing, root) = (path.display(), CountedNoun(commits.end - commits.start, "commit"), root.display());
     Error::InvalidArgument(format!(
         "{path} cannot be continued: the files with {missing} of the journal after it, from number {} on, are not in {root}. A \
          server removes them when it has taken a newer checkpoint. Restore that; or, to go on without what came after this \
@@ -163,7 +163,7 @@ fn first_commit(disk: &dyn Disk, root: &Path, segment: u64) -> Result<Option<u64
 }
 
 /// Where a log is read.
-struct Reads {
+struct LogPosition {
     /// The number behind the last segment that had a commit.
     from: u64,
     /// The number of the segment.
@@ -176,10 +176,10 @@ struct Reads {
 fn read_segments(
     disk: &dyn Disk,
     root: &Path,
-    segments: &[(u64, First)],
-    replayed: &mut Replayed,
+    segments: &[(u64, PredecessorState)],
+    replayed: &mut ReplayedManifest,
     next_commit: &mut u64,
-    reads: &mut Reads,
+    reads: &mut LogPosition,
 ) -> Result<Option<(PathBuf, u64)>> {
     let mut last = (0, 0);
     for (at, (number, first)) in segments.iter().enumerate() {
@@ -188,7 +188,7 @@ fn read_segments(
         }
         (reads.segment, reads.next) = (*number, *next_commit);
         // The end of a segment, all of it or its name may be lost with the machine, and the next one not.
-        if let First::After(after) = *first
+        if let PredecessorState::After(after) = *first
             && after != last
         {
             let end = if after.0 == last.0 { last } else { (after.0, 0) };
@@ -210,8 +210,8 @@ fn segments_of_log(
     root: &Path,
     checkpoint: u64,
     from: u64,
-    found: &Found,
-) -> Result<Vec<(u64, First)>> {
+    found: &FolderContents,
+) -> Result<Vec<(u64, PredecessorState)>> {
     let mut numbers: Vec<u64> = found.segments.iter().copied().filter(|of| *of >= from).collect();
     numbers.sort_unstable();
     let segments = numbers.into_iter().map(|number| Ok((number, first_record(disk, root, number)?)));
@@ -222,7 +222,7 @@ fn segments_of_log(
 /// checkpoint was there, and those of checkpoints that were removed.
 ///
 /// None if a checkpoint cannot be read: some may belong to it.
-pub(super) fn unneeded(disk: &dyn Disk, root: &Path, found: &Found) -> Result<Vec<u64>> {
+pub(super) fn unneeded(disk: &dyn Disk, root: &Path, found: &FolderContents) -> Result<Vec<u64>> {
     let (mut needed, mut newest, mut first) = (HashSet::new(), None, u64::MAX);
     for number in &found.manifests {
         let summary = match describe(disk, &names::manifest(root, *number)) {
@@ -244,10 +244,10 @@ pub(super) fn unneeded(disk: &dyn Disk, root: &Path, found: &Found) -> Result<Ve
 }
 
 /// See [`SegmentReader::first_record`]; nothing if the head of the segment is damaged.
-fn first_record(disk: &dyn Disk, root: &Path, number: u64) -> Result<First> {
+fn first_record(disk: &dyn Disk, root: &Path, number: u64) -> Result<PredecessorState> {
     match SegmentReader::open(disk, root, number) {
         Ok(mut reader) => reader.first_record(),
-        Err(Error::DamagedFile { .. }) => Ok(First::Nothing),
+        Err(Error::DamagedFile { .. }) => Ok(PredecessorState::Nothing),
         Err(other) => Err(other),
     }
 }
@@ -260,9 +260,9 @@ fn without_failed_starts(
     disk: &dyn Disk,
     root: &Path,
     checkpoint: u64,
-    segments: Vec<(u64, First)>,
-) -> Result<Vec<(u64, First)>> {
-    let is_start = |first: &First| matches!(first, First::Start(of) if *of != checkpoint);
+    segments: Vec<(u64, PredecessorState)>,
+) -> Result<Vec<(u64, PredecessorState)>> {
+    let is_start = |first: &PredecessorState| matches!(first, PredecessorState::Start(of) if *of != checkpoint);
     let mut left = Vec::with_capacity(segments.len());
     for server in segments.chunk_by(|_, (_, first)| !is_start(first)) {
         if !is_start(&server[0].1) || was_there(disk, root, server)? {
@@ -274,7 +274,7 @@ fn without_failed_starts(
 
 /// True if these segments have a commit after the first checkpoint of the server that wrote them: one that says that
 /// something was on the disk.
-fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, First)]) -> Result<bool> {
+fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, PredecessorState)]) -> Result<bool> {
     for (number, _) in segments {
         if says_synced(disk, root, *number, 0, |synced| synced != (0, 0))? {
             return Ok(true);
@@ -288,7 +288,7 @@ fn read_segment(
     disk: &dyn Disk,
     root: &Path,
     number: u64,
-    replayed: &mut Replayed,
+    replayed: &mut ReplayedManifest,
     next_commit: &mut u64,
     last: &mut (u64, u64),
 ) -> Result<Option<(PathBuf, u64)>> {
@@ -330,7 +330,13 @@ fn read_segment(
 }
 
 /// Fails if a whole commit of these segments says that more than `end` was on the disk.
-fn refuse_synced(disk: &dyn Disk, root: &Path, end: (u64, u64), segments: &[(u64, First)], path: &Path) -> Result<()> {
+fn refuse_synced(
+    disk: &dyn Disk,
+    root: &Path,
+    end: (u64, u64),
+    segments: &[(u64, PredecessorState)],
+    path: &Path,
+) -> Result<()> {
     for (number, _) in segments {
         let from = if *number == end.0 { end.1 } else { 0 };
         if says_synced(disk, root, *number, from, |synced| synced > end)? {

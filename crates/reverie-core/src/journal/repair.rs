@@ -1,14 +1,14 @@
 //! Checks a folder with a journal, and saves what is whole of a damaged one.
 
 use super::recover::read_log;
-use super::replay::Replayed;
-use crate::checkpoint::hold::read_alone;
+use super::replay::ReplayedManifest;
+use crate::checkpoint::folder_claim::read_alone;
 use crate::checkpoint::load::{damage, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::summary::LogStart;
-use crate::checkpoint::{Disk, Keep, Saved, Store, describe, latest, list};
+use crate::checkpoint::{Disk, RetentionPolicy, SaveOutcome, Store, describe, latest, list};
 use crate::clock::Clock;
-use crate::error::{Counted, Error, Result};
+use crate::error::{CountedNoun, Error, Result};
 use crate::table::Tables;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,7 +46,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     let Some(checkpoint) = latest(disk, root)? else { return Ok(None) };
     let manifest = Manifest::read(disk, &checkpoint)?;
     let Some(start) = manifest.summary.journal else { return Ok(None) };
-    let (mut replayed, mut next_commit) = (Replayed::of(manifest), start.commit);
+    let (mut replayed, mut next_commit) = (ReplayedManifest::of(manifest), start.commit);
     let torn = read_log(disk, root, &mut replayed, &mut next_commit)?;
     if let Some((_, error)) = damage(disk, root, &replayed.chunks_in_use())?.into_iter().next() {
         return Err(error);
@@ -98,7 +98,7 @@ impl fmt::Display for Loss {
             Self::Checkpoint(error) => write!(f, "a checkpoint is damaged, an older one was used: {error}"),
             Self::Commits(error) => write!(f, "the journal is left out from this place on: {error}"),
             Self::Items { table, items, error } => {
-                write!(f, "table '{table}': {} left out: {error}", Counted(*items, "item"))
+                write!(f, "table '{table}': {} left out: {error}", CountedNoun(*items, "item"))
             }
         }
     }
@@ -106,9 +106,9 @@ impl fmt::Display for Loss {
 
 /// The outcome of a [`repair`].
 #[derive(Debug)]
-pub struct Repaired {
+pub struct RepairOutcome {
     /// The checkpoint in the new folder.
-    pub saved: Saved,
+    pub saved: SaveOutcome,
     /// The parts that are not in it.
     pub losses: Vec<Loss>,
 }
@@ -125,9 +125,9 @@ pub fn repair(
     clock: &Arc<dyn Clock>,
     forward: impl FnOnce(Duration),
     now: Duration,
-) -> Result<Repaired> {
+) -> Result<RepairOutcome> {
     // Before anything is read, so that no other repair saves there meanwhile.
-    let store = Store::new(Arc::clone(disk), to.clone(), Keep { count: 1, max_age: None })?;
+    let store = Store::new(Arc::clone(disk), to.clone(), RetentionPolicy { count: 1, max_age: None })?;
     if store.found().is_some() {
         return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
     }
@@ -135,7 +135,7 @@ pub fn repair(
     let mut losses = Vec::new();
     let manifest = newest_whole(&**disk, root, &mut losses)?;
     let start = manifest.summary.journal;
-    let mut replayed = Replayed::of(manifest);
+    let mut replayed = ReplayedManifest::of(manifest);
     let mut next_commit = start.map_or(1, |start: LogStart| start.commit);
     match read_log(&**disk, root, &mut replayed, &mut next_commit) {
         Ok(_) => {}
@@ -157,7 +157,7 @@ pub fn repair(
     checkpoint.restore(&tables, now)?;
     let saved = store.save(&tables, now)?;
     store.release();
-    Ok(Repaired { saved, losses })
+    Ok(RepairOutcome { saved, losses })
 }
 
 fn newest_whole(disk: &dyn Disk, root: &Path, losses: &mut Vec<Loss>) -> Result<Manifest> {

@@ -8,13 +8,13 @@ use crate::checkpoint::segment::RecordPlace;
 use crate::checkpoint::summary::LogStart;
 use crate::error::Result;
 use crate::item::Pattern;
-use crate::table::{Arrivals, Leased, Lessee, Sender, SenderChange};
+use crate::table::{Arrivals, LeasedSlot, Lessee, Sender, SenderChange};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The rows of a manifest with the commits that were applied to them.
 ///
 /// Chunks, spans and patterns have numbers of their own here; those that no row refers to are left out at the end.
-pub(super) struct Replayed {
+pub(super) struct ReplayedManifest {
     manifest: Manifest,
     /// The records of each chunk, in order.
     chunks: Vec<Vec<RecordPlace>>,
@@ -38,7 +38,7 @@ pub struct HeldLease {
     /// The request.
     pub lessee: Lessee,
     /// The slot of each draw's item.
-    pub slots: Vec<Leased>,
+    pub slots: Vec<LeasedSlot>,
 }
 
 /// The rows of a table.
@@ -74,7 +74,7 @@ fn content(parts: &[SavedPart], episodes: &[u32]) -> Vec<u64> {
     content
 }
 
-impl Replayed {
+impl ReplayedManifest {
     pub(super) fn of(mut manifest: Manifest) -> Self {
         let chunks = std::mem::take(&mut manifest.chunks).into_iter().map(|place| vec![place]).collect();
         let by_number = std::mem::take(&mut manifest.numbers).into_iter().zip(0..).collect();
@@ -295,10 +295,10 @@ impl Replayed {
     pub(super) fn leases(&self) -> Vec<HeldLease> {
         let mut held = Vec::new();
         for (table, summary) in self.tables.iter().zip(&self.manifest.summary.tables) {
-            let mut by_lessee: BTreeMap<Lessee, Vec<Leased>> = BTreeMap::new();
+            let mut by_lessee: BTreeMap<Lessee, Vec<LeasedSlot>> = BTreeMap::new();
             for (slot, lessees) in &table.leases {
                 let Some(Some((item, _))) = table.rows.get(*slot as usize) else { continue };
-                let leased = Leased { slot: *slot, generation: item.generation };
+                let leased = LeasedSlot { slot: *slot, generation: item.generation };
                 lessees.iter().for_each(|lessee| by_lessee.entry(*lessee).or_default().push(leased));
             }
             let of_table = by_lessee.into_iter();
@@ -314,8 +314,11 @@ impl Replayed {
     /// The manifest of the rows as they are now.
     pub(super) fn into_manifest(self) -> Result<Manifest> {
         let Self { mut manifest, chunks, episodes, tables, .. } = self;
-        let mut used =
-            Used { spans: vec![None; manifest.spans.len()], chunks: vec![None; chunks.len()], ..Used::default() };
+        let mut used = Renumbering {
+            spans: vec![None; manifest.spans.len()],
+            chunks: vec![None; chunks.len()],
+            ..Renumbering::default()
+        };
         let mut old_spans: Vec<Option<Vec<SavedPart>>> =
             std::mem::take(&mut manifest.spans).into_iter().map(Some).collect();
         for (at, table) in tables.into_iter().enumerate() {
@@ -349,14 +352,14 @@ impl Replayed {
 
 /// The chunks and spans that rows refer to, with their new numbers.
 #[derive(Default)]
-struct Used {
+struct Renumbering {
     chunks: Vec<Option<u32>>,
     spans: Vec<Option<u32>>,
     /// The old numbers of the chunks, by the new ones.
     order: Vec<u32>,
 }
 
-impl Used {
+impl Renumbering {
     fn chunk(&mut self, old: u32) -> u32 {
         *self.chunks[old as usize].get_or_insert_with(|| {
             self.order.push(old);

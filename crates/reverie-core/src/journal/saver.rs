@@ -2,14 +2,14 @@
 
 use super::group::Journal;
 use super::options::JournalOptions;
-use super::recover::{JournalEnd, Recovered, changes_after, recover, recover_from};
+use super::recover::{JournalEnd, RecoveredJournal, changes_after, recover, recover_from};
 use super::replay::HeldLease;
-use crate::checkpoint::hold::read_alone;
+use crate::checkpoint::folder_claim::read_alone;
 use crate::checkpoint::load::load_manifest;
 use crate::checkpoint::manifest::Manifest;
-use crate::checkpoint::{Disk, Restored, Saved, Store, Summary, describe, latest};
+use crate::checkpoint::{Disk, RestoreOutcome, SaveOutcome, Store, Summary, describe, latest};
 use crate::disk::folder_of;
-use crate::error::{Counted, Error, Result};
+use crate::error::{CountedNoun, Error, Result};
 use crate::table::{Lessee, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,9 +38,9 @@ struct FolderUses {
 }
 
 /// See [`Saver::keep_folder`].
-pub struct KeepsFolder(Arc<Saver>);
+pub struct FolderKeeper(Arc<Saver>);
 
-impl Drop for KeepsFolder {
+impl Drop for FolderKeeper {
     fn drop(&mut self) {
         let mut uses = self.0.uses();
         uses.num_keepers -= 1;
@@ -56,10 +56,10 @@ pub struct Recovery {
     /// The newest checkpoint, with the time of the last commit.
     pub summary: Summary,
     /// The content of the tables.
-    pub restored: Restored,
+    pub restored: RestoreOutcome,
     /// The number of commits after the checkpoint.
     pub commits: u64,
-    /// See [`Recovered::torn`].
+    /// See [`RecoveredJournal::torn`].
     pub torn: Option<(PathBuf, u64)>,
 }
 
@@ -77,7 +77,7 @@ impl Saver {
     }
 
     /// Takes a checkpoint, see [`Store::save`].
-    pub fn save(&self) -> Result<Saved> {
+    pub fn save(&self) -> Result<SaveOutcome> {
         match self.journal.get() {
             Some(journal) => journal.save(),
             None => self.store.save(&self.tables, (self.now)()),
@@ -85,7 +85,7 @@ impl Saver {
     }
 
     /// Takes the last checkpoint of closed tables, see [`Store::save_last`].
-    pub fn save_last(&self) -> Result<Saved> {
+    pub fn save_last(&self) -> Result<SaveOutcome> {
         match self.journal.get() {
             Some(journal) => journal.save_last(),
             None => self.store.save_last(&self.tables, (self.now)()),
@@ -107,7 +107,7 @@ impl Saver {
     /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep
     /// their age. `InvalidArgument` for a checkpoint of the store's folder that a journal there continues: the next
     /// checkpoint would remove what is in the journal alone.
-    pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
+    pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, RestoreOutcome)> {
         let manifest = Manifest::read(&*self.disk, path)?;
         let is_ours = folder_of(path) == self.store.root();
         if is_ours && manifest.summary.journal.is_some() {
@@ -129,7 +129,7 @@ impl Saver {
         if commits == 0 {
             return Ok(());
         }
-        let (root, path, commits) = (root.display(), path.display(), Counted(commits, "commit"));
+        let (root, path, commits) = (root.display(), path.display(), CountedNoun(commits, "commit"));
         Err(Error::InvalidArgument(format!(
             "{path} is continued by a journal: {commits} after it would be lost; start the server with \
              journal=reverie.Journal('{root}') (reverie serve --journal {root}), or, to go on without them, give the \
@@ -163,7 +163,7 @@ impl Saver {
         forward: impl FnOnce(Duration),
     ) -> Result<Option<Recovery>> {
         let found = recover(&*self.disk, self.store.root(), self.tables.bytes().0)?;
-        let Some(Recovered { checkpoint, commits, leases, torn, end }) = found else { return Ok(None) };
+        let Some(RecoveredJournal { checkpoint, commits, leases, torn, end }) = found else { return Ok(None) };
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();
@@ -201,7 +201,7 @@ impl Saver {
         let found = recover_from(&*self.disk, path, self.tables.bytes().0, false).map_err(unless_older)?;
         // Nor may a server that this process does not see have taken one meanwhile.
         check_newest()?;
-        let Recovered { checkpoint, commits, torn, .. } = found;
+        let RecoveredJournal { checkpoint, commits, torn, .. } = found;
         let now = (self.now)();
         forward(checkpoint.clock_at(now));
         let summary = checkpoint.summary.clone();
@@ -246,9 +246,9 @@ impl Saver {
 
     /// Keeps the folder until this is dropped: [`Saver::release`] takes effect then. For a thread that ends the journal while
     /// its caller may leave.
-    pub fn keep_folder(self: &Arc<Self>) -> KeepsFolder {
+    pub fn keep_folder(self: &Arc<Self>) -> FolderKeeper {
         self.uses().num_keepers += 1;
-        KeepsFolder(Arc::clone(self))
+        FolderKeeper(Arc::clone(self))
     }
 
     /// Releases the folder to other servers, now or when nothing [keeps](Saver::keep_folder) it.

@@ -1,14 +1,14 @@
 //! The thread that waits for the disk while commits go on.
 
-use super::group::{End, Journal};
+use super::group::{Journal, JournalPanicGuard};
 use crate::error::Result;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Ends the thread of the syncs with the journal's.
-pub(super) struct NoMoreSyncs<'a>(&'a Journal);
+pub(super) struct SyncThreadGuard<'a>(&'a Journal);
 
-impl Drop for NoMoreSyncs<'_> {
+impl Drop for SyncThreadGuard<'_> {
     fn drop(&mut self) {
         self.0.progress().syncs_end = true;
         self.0.sync_asked.notify_all();
@@ -17,8 +17,8 @@ impl Drop for NoMoreSyncs<'_> {
 
 impl Journal {
     /// The other thread ends when the result is dropped, also by a panic.
-    pub(super) fn syncs_while(&self) -> NoMoreSyncs<'_> {
-        NoMoreSyncs(self)
+    pub(super) fn syncs_while(&self) -> SyncThreadGuard<'_> {
+        SyncThreadGuard(self)
     }
 
     /// Lets the other thread wait for the disk: it notifies those that wait for this round, which is written.
@@ -31,7 +31,7 @@ impl Journal {
 
     /// Waits for the disk whenever there is something to sync, while the journal's thread makes commits.
     pub(super) fn run_syncs(&self) {
-        let _end = End(self);
+        let _end = JournalPanicGuard(self);
         while let Some(round) = self.next_sync() {
             match self.sync() {
                 Ok(()) if self.check_failed().is_err() => return,

@@ -2,7 +2,7 @@
 
 use crate::chunk::TierInfo;
 use crate::table::limiter::Counters;
-use crate::table::{JournalInfo, TableInfo, Waiting, Why};
+use crate::table::{JournalInfo, TableInfo, WaitEntry, WaitReport};
 use std::borrow::Cow;
 
 /// The figures of a replay. Those of a network are zero or `None` for tables of this process.
@@ -42,7 +42,7 @@ pub struct ShardInfo {
     /// Its own figures; `None` while it cannot be reached.
     pub info: Option<Info>,
     /// The state of its connection; `None` for tables of this process.
-    pub link: Option<Link>,
+    pub link: Option<ConnectionInfo>,
     /// The figures that the client of all servers has of each table that it uses, by its last response.
     pub tables: Vec<(String, ShardTable)>,
 }
@@ -70,7 +70,7 @@ pub struct ShardTable {
 
 /// The state of a connection.
 #[derive(Clone, Debug, Default)]
-pub struct Link {
+pub struct ConnectionInfo {
     /// "shared-memory" or "grpc"; `None` before the first connection.
     pub transport: Option<Cow<'static, str>>,
     /// Why this transport was chosen.
@@ -91,9 +91,9 @@ pub struct Link {
     pub max_kept_bytes: u64,
 }
 
-/// Which requests wait at a table and for what, with the reasons as text. See [`Why`].
+/// Which requests wait at a table and for what, with the reasons as text. See [`WaitReport`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Waits {
+pub struct WaitSummary {
     /// The table.
     pub table: String,
     /// Number of items.
@@ -107,9 +107,9 @@ pub struct Waits {
     /// The limiter's counters.
     pub counters: Counters,
     /// The first of the inserts, in order of arrival.
-    pub inserts: Vec<Waiting>,
+    pub inserts: Vec<WaitEntry>,
     /// The first of the samples, likewise.
-    pub samples: Vec<Waiting>,
+    pub samples: Vec<WaitEntry>,
     /// The number of inserts that wait.
     pub num_inserts: u64,
     /// The number of requests for samples that wait.
@@ -124,8 +124,8 @@ pub struct Waits {
     pub text: String,
 }
 
-impl From<&Why> for Waits {
-    fn from(why: &Why) -> Self {
+impl From<&WaitReport> for WaitSummary {
+    fn from(why: &WaitReport) -> Self {
         Self {
             table: why.table.clone(),
             size: why.size,

@@ -1,12 +1,14 @@
 //! The tables of this process as a replay.
 
-use super::{Batches, Info, Link, Replay, Waits};
-use crate::batch::{Options, Planner};
+use super::{Batches, ConnectionInfo, Info, Replay, WaitSummary};
+use crate::batch::{BatchOptions, Planner};
 use crate::error::{Error, Result};
-use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Tenure, Windows};
+use crate::sample::{
+    ArrayAllocator, DrawnBatch, Draws, LeaseState, Prefetcher, SampleOutcome, SampleRequest, Schedule, Source, Windows,
+};
 use crate::table::{
-    Change, Condition, Keys, Outcome, Query, RequestHolder, Seen, SharedTable, TableOptions, Tables, Tally, Ticket,
-    Updated, Updates,
+    Change, ChangeCounts, Condition, Keys, Outcome, Query, RequestHolder, SeenTally, SharedTable, TableOptions, Tables,
+    Tally, Ticket, Updates,
 };
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,9 +64,9 @@ fn defect(panic: &(dyn Any + Send)) -> Error {
 }
 
 /// The draws as one batch, also if there are none.
-fn one_batch(mut draws: Draws) -> Sampled {
+fn one_batch(mut draws: Draws) -> SampleOutcome {
     let error = draws.take_not_committed();
-    Sampled { batches: vec![Drawn::Items(draws)], error }
+    SampleOutcome { batches: vec![DrawnBatch::Items(draws)], error }
 }
 
 impl Replay for Tables {
@@ -76,21 +78,35 @@ impl Replay for Tables {
         self.iter().map(|table| table.info().options).collect()
     }
 
-    fn sample(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
-        asked(self, table, request).map(Sampled::whole)
+    fn sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        _: &BatchOptions<'_>,
+        _: Option<Duration>,
+    ) -> Ticket<SampleOutcome> {
+        asked(self, table, request).map(SampleOutcome::whole)
     }
 
-    fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
-        made_now(self, table, request(at_most)).unwrap_or_else(|| asked(self, table, request(1))).map(Sampled::runs)
+        made_now(self, table, request(at_most))
+            .unwrap_or_else(|| asked(self, table, request(1)))
+            .map(SampleOutcome::runs)
     }
 
-    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        made_now(self, table, request).unwrap_or_else(none).map(Sampled::runs)
+        made_now(self, table, request).unwrap_or_else(none).map(SampleOutcome::runs)
     }
 
-    fn try_sample(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        _: &BatchOptions<'_>,
+        _: Option<Duration>,
+    ) -> Ticket<SampleOutcome> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
         made_now(self, table, request).unwrap_or_else(none).map(one_batch)
     }
@@ -98,8 +114,8 @@ impl Replay for Tables {
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &Options<'_>,
-        allocate: Allocate,
+        reading: &BatchOptions<'_>,
+        allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| Tables::get(&self, table).map(drop))?;
         let prefetcher = Prefetcher::new(self, schedule, Planner::new(reading), allocate).map_err(|error| {
@@ -108,11 +124,11 @@ impl Replay for Tables {
         Ok(Box::new(prefetcher))
     }
 
-    fn get(&self, table: &str, keys: &[i64], _: &Options<'_>) -> Ticket<Sampled> {
+    fn get(&self, table: &str, keys: &[i64], _: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
         Ticket::done(Tables::get(self, table).and_then(|table| table.get(keys)).map(one_batch))
     }
 
-    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+    fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome> {
         Ticket::done(Tables::get(self, table).and_then(|table| table.query(query)).map(one_batch))
     }
 
@@ -155,15 +171,21 @@ impl Replay for Tables {
         Tables::durable(self, true)
     }
 
-    fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<ConnectionInfo> {
         None
     }
 
-    fn why(&self, table: &str) -> Ticket<Waits> {
-        Ticket::done(Tables::get(self, table).map(|table| Waits::from(&table.why())))
+    fn why(&self, table: &str) -> Ticket<WaitSummary> {
+        Ticket::done(Tables::get(self, table).map(|table| WaitSummary::from(&table.why())))
     }
 
-    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], _: bool) -> Ticket<(Updated, Updated)> {
+    fn mutate(
+        &self,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        _: bool,
+    ) -> Ticket<(ChangeCounts, ChangeCounts)> {
         match deletes.is_empty() {
             // Priorities are written in intervals.
             true => Ticket::done(Tables::get(self, table).and_then(|table| table.mutate(updates, deletes))),
@@ -171,7 +193,7 @@ impl Replay for Tables {
         }
     }
 
-    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<ChangeCounts> {
         durably(self, table, |table| table.delete_where(keys, conditions))
     }
 
@@ -195,7 +217,7 @@ impl Replay for Tables {
         Ticket::done(Tables::get(self, table).and_then(|table| table.tally(grant)))
     }
 
-    fn changed_tally(&self, table: &str, seen: Seen, _: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: SeenTally, _: Duration) -> Ticket<Tally> {
         Tables::get(self, table)
             .and_then(|table| table.changed_tally(None, seen))
             .unwrap_or_else(|error| Ticket::done(Err(error)))
@@ -231,23 +253,23 @@ impl Replay for Tables {
 }
 
 impl Batches for Prefetcher {
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         match Prefetcher::next(self, timeout)? {
             None => Some(Ok(None)),
             // The table was closed meanwhile: the next error reports it.
-            Some(Ok(batch)) if batch.draws.lease.tenure() != Tenure::Held => None,
-            Some(batch) => Some(batch.map(|batch| Some(Drawn::Gathered(batch)))),
+            Some(Ok(batch)) if batch.draws.lease.tenure() != LeaseState::Held => None,
+            Some(batch) => Some(batch.map(|batch| Some(DrawnBatch::Gathered(batch)))),
         }
     }
 
     /// The tables were closed: the next error says so.
     fn again(&mut self) {}
 
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         let (ready, unfinished) = Prefetcher::close(self);
-        let unfinished = (!unfinished.is_empty()).then_some(Drawn::Items(unfinished));
-        let left = ready.into_iter().map(Drawn::Gathered).chain(unfinished);
+        let unfinished = (!unfinished.is_empty()).then_some(DrawnBatch::Items(unfinished));
+        let left = ready.into_iter().map(DrawnBatch::Gathered).chain(unfinished);
         // Dropped draws go back to their tables.
-        left.filter(|drawn| drawn.tenure() == Tenure::Held).collect()
+        left.filter(|drawn| drawn.tenure() == LeaseState::Held).collect()
     }
 }

@@ -8,14 +8,14 @@ mod answers;
 mod local;
 
 use crate::append::Sink;
-use crate::batch::Options;
+use crate::batch::BatchOptions;
 use crate::error::Result;
-use crate::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
-use crate::table::{Change, Condition, Keys, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates};
+use crate::sample::{ArrayAllocator, DrawnBatch, SampleOutcome, SampleRequest, Schedule};
+use crate::table::{Change, ChangeCounts, Condition, Keys, Query, SeenTally, TableOptions, Tally, Ticket, Updates};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use answers::{Info, Link, ShardInfo, ShardTable, Waits};
+pub use answers::{ConnectionInfo, Info, ShardInfo, ShardTable, WaitSummary};
 
 /// The tables of one server, local or remote. Writers reach them as a [`Sink`].
 pub trait Replay: Sink {
@@ -33,18 +33,18 @@ pub trait Replay: Sink {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled>;
+    ) -> Ticket<SampleOutcome>;
 
-    /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
+    /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`SampleOutcome::runs`].
     ///
     /// A batch that is gathered elsewhere is read as [`ONE_BY_ONE`](crate::batch::ONE_BY_ONE).
-    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome>;
 
     /// As [`Replay::sample_available`], but waits for nothing: an outcome without draws is not an error. `timeout` as
     /// for `try_sample`.
-    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome>;
 
     /// Draws only what can be drawn now, and waits for nothing.
     ///
@@ -54,23 +54,23 @@ pub trait Replay: Sink {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled>;
+    ) -> Ticket<SampleOutcome>;
 
     /// Batches that are made ahead of their reader. `allocate` returns memory for arrays that are gathered here.
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &Options<'_>,
-        allocate: Allocate,
+        reading: &BatchOptions<'_>,
+        allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>>;
 
     /// Reads items by key; removes nothing and counts no draws. Dropping the ticket withdraws the request.
-    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled>;
+    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome>;
 
     /// Finds items by their metadata in the table. Returns one batch of metadata, without arrays.
-    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled>;
+    fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome>;
 
     /// The most items of one insert.
     fn max_items(&self) -> usize;
@@ -87,21 +87,27 @@ pub trait Replay: Sink {
     fn durable(&self) -> Ticket<()>;
 
     /// The state of the connection; `None` for tables of this process.
-    fn link(&self) -> Option<Link>;
+    fn link(&self) -> Option<ConnectionInfo>;
 
     /// Which requests wait at a table, and for what.
-    fn why(&self, table: &str) -> Ticket<Waits>;
+    fn why(&self, table: &str) -> Ticket<WaitSummary>;
 
     /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
     ///
     /// Dropping the ticket does not cancel the request. `awaited`: a caller waits for the response; otherwise a network
     /// client may send the request a millisecond later, together with others.
-    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)>;
+    fn mutate(
+        &self,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        awaited: bool,
+    ) -> Ticket<(ChangeCounts, ChangeCounts)>;
 
     /// Deletes items for which all conditions hold, of those with `keys`, or of all.
     ///
     /// Dropping the ticket does not cancel the request.
-    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated>;
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<ChangeCounts>;
 
     /// True if the limiter admits this many draws now.
     fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool>;
@@ -124,7 +130,7 @@ pub trait Replay: Sink {
     /// Returns the tally once the table differs from `seen`.
     ///
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
-    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
+    fn changed_tally(&self, table: &str, seen: SeenTally, timeout: Duration) -> Ticket<Tally>;
 
     /// The keys of an insert that failed with [`Error::UnknownOutcome`](crate::error::Error::UnknownOutcome), once they are
     /// known.
@@ -157,12 +163,12 @@ pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///
     /// The batches end after an error.
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>>;
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>>;
 
     /// The batch that [`Batches::next`] returned last is back in its tables, and did not reach its reader: another one is
     /// drawn in its place. Where the tables are closed, none is.
     fn again(&mut self);
 
     /// Stops, and returns what was drawn and never delivered. Blocks until nothing is on its way. Idempotent.
-    fn close(&mut self) -> Vec<Drawn>;
+    fn close(&mut self) -> Vec<DrawnBatch>;
 }

@@ -22,14 +22,14 @@ pub trait Lender: Send + Sync {
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
 
     /// Whether the draws are still those of this request.
-    fn tenure(&self, _: &Lessee) -> Tenure {
-        Tenure::Held
+    fn tenure(&self, _: &Lessee) -> LeaseState {
+        LeaseState::Held
     }
 }
 
 /// Whether leased draws may be given to their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tenure {
+pub enum LeaseState {
     /// They may.
     Held,
     /// There is no connection to the server, which returns them to their tables if it lasts.
@@ -39,7 +39,7 @@ pub enum Tenure {
 }
 
 /// Consecutive draws of one table.
-struct Lent {
+struct LeasedDraws {
     /// The table, or the client of its server.
     lender: Weak<dyn Lender>,
     /// The request that holds them.
@@ -53,18 +53,18 @@ struct Lent {
 ///
 /// Dropping it undoes the draws: the items get their former places. A clone holds no draws.
 #[derive(Default)]
-pub struct Lease(SmallVec<[Lent; 1]>);
+pub struct Lease(SmallVec<[LeasedDraws; 1]>);
 
 impl Lease {
     pub(crate) fn of(lender: &Weak<dyn Lender>, lessee: Lessee, keys: &[Key]) -> Self {
-        let lent = || Lent { lender: Weak::clone(lender), lessee, keys: keys.to_vec(), start: 0 };
+        let lent = || LeasedDraws { lender: Weak::clone(lender), lessee, keys: keys.to_vec(), start: 0 };
         Self(SmallVec::from_iter((!keys.is_empty()).then(lent)))
     }
 
     /// All draws of a request to a server, whose client knows the request by its number alone.
     pub fn of_request(client: Weak<dyn Lender>, number: u64) -> Self {
         let lessee = Lessee { request: number, ..Lessee::HERE };
-        Self(SmallVec::from_iter([Lent { lender: client, lessee, keys: Vec::new(), start: 0 }]))
+        Self(SmallVec::from_iter([LeasedDraws { lender: client, lessee, keys: Vec::new(), start: 0 }]))
     }
 
     /// The number of draws; zero for the requests of a client, which does not count them.
@@ -82,7 +82,7 @@ impl Lease {
     /// False if they are: the reader must not have them. Where several tables lent, what the first says holds for all, and
     /// the draws of the others go back, too.
     pub fn hand_over(mut self) -> bool {
-        let Some(Lent { lender, lessee, keys, .. }) = self.0.first() else { return true };
+        let Some(LeasedDraws { lender, lessee, keys, .. }) = self.0.first() else { return true };
         if !lender.upgrade().is_some_and(|lender| lender.hand_over(lessee, keys)) {
             return false;
         }
@@ -93,7 +93,7 @@ impl Lease {
 
     /// The draws reached their reader: used-up items are removed for good.
     pub fn acknowledge(mut self) {
-        for Lent { lender, lessee, keys, .. } in std::mem::take(&mut self.0) {
+        for LeasedDraws { lender, lessee, keys, .. } in std::mem::take(&mut self.0) {
             if let Some(lender) = lender.upgrade() {
                 lender.acknowledge(&lessee, &keys);
             }
@@ -103,7 +103,7 @@ impl Lease {
     /// Undoes the draws at these positions among those of the request, and keeps the others, which move up.
     pub fn give_back(&mut self, draws: Range<usize>) {
         // The latest draws go back first.
-        for Lent { lender, lessee, keys, start } in self.0.iter_mut().rev() {
+        for LeasedDraws { lender, lessee, keys, start } in self.0.iter_mut().rev() {
             let [from, to] = [draws.start, draws.end].map(|at| at.saturating_sub(*start).min(keys.len()));
             let back: Vec<Key> = keys.drain(from..to).collect();
             *start -= start.saturating_sub(draws.start).min(draws.len());
@@ -115,9 +115,10 @@ impl Lease {
     }
 
     /// Whether all draws may be given to their reader.
-    pub fn tenure(&self) -> Tenure {
-        let tenure = |lent: &Lent| lent.lender.upgrade().map_or(Tenure::Ended, |lender| lender.tenure(&lent.lessee));
-        self.0.iter().map(tenure).max().unwrap_or(Tenure::Held)
+    pub fn tenure(&self) -> LeaseState {
+        let tenure =
+            |lent: &LeasedDraws| lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.tenure(&lent.lessee));
+        self.0.iter().map(tenure).max().unwrap_or(LeaseState::Held)
     }
 
     /// Takes over the draws of another lease, behind those that it holds.
@@ -136,7 +137,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The latest draws go back first.
-        for Lent { lender, lessee, keys, .. } in self.0.drain(..).rev() {
+        for LeasedDraws { lender, lessee, keys, .. } in self.0.drain(..).rev() {
             if let Some(lender) = lender.upgrade() {
                 lender.give_back(&lessee, &keys);
             }
@@ -163,9 +164,9 @@ mod tests {
 
     /// A table, and its draws that came back, in that order.
     #[derive(Default)]
-    struct Returned(Mutex<Vec<Key>>);
+    struct ReturnedDraws(Mutex<Vec<Key>>);
 
-    impl Lender for Returned {
+    impl Lender for ReturnedDraws {
         fn acknowledge(&self, _: &Lessee, _: &[Key]) {}
 
         fn hand_over(&self, _: &Lessee, _: &[Key]) -> bool {
@@ -177,20 +178,20 @@ mod tests {
         }
     }
 
-    impl Returned {
+    impl ReturnedDraws {
         fn take(&self) -> Vec<Key> {
             std::mem::take(&mut *lock(&self.0))
         }
     }
 
-    fn lease(table: &Arc<Returned>, keys: &[Key]) -> Lease {
+    fn lease(table: &Arc<ReturnedDraws>, keys: &[Key]) -> Lease {
         let lender: Weak<dyn Lender> = Arc::downgrade(table) as _;
         Lease::of(&lender, Lessee::HERE, keys)
     }
 
     #[test]
     fn draws_go_back_to_the_table_that_they_are_of_also_where_two_tables_have_the_same_keys() {
-        let (first, second) = (Arc::new(Returned::default()), Arc::new(Returned::default()));
+        let (first, second) = (Arc::new(ReturnedDraws::default()), Arc::new(ReturnedDraws::default()));
         let [a, b, c] = [1, 2, 3].map(|slot| Key::new(0, 1, slot));
         // Draws: a b c of the first table, two of a table that keeps its items, then a b c of the second.
         let mut all = lease(&first, &[a, b, c]);

@@ -1,8 +1,8 @@
 //! **Sample**: the draws: the items, their probabilities, and the table's figures at the draw.
 
-mod drawn;
+mod drawn_batch;
 mod draws;
-mod gathered;
+mod gathered_batch;
 mod lease;
 mod mixture;
 mod prefetch;
@@ -10,10 +10,10 @@ mod source;
 mod weights;
 mod windows;
 
-pub use drawn::{Drawn, Sampled};
+pub use drawn_batch::{DrawnBatch, SampleOutcome};
 pub use draws::Draws;
-pub use gathered::{Allocate, ArrayMemory, Description, Gathered};
-pub use lease::{Lease, Lender, Tenure};
+pub use gathered_batch::{ArrayAllocator, ArrayMemory, Description, GatheredBatch};
+pub use lease::{Lease, LeaseState, Lender};
 pub use mixture::{Mixture, Share};
 pub use prefetch::{Prefetcher, Schedule};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};

@@ -2,7 +2,7 @@
 //!
 //! Their draws are leased: those of a reader that is dropped go back to their tables.
 
-use super::{Allocate, ArrayMemory, Description, Draws, Gathered, Mixture, SampleRequest, Source, Windows};
+use super::{ArrayAllocator, ArrayMemory, Description, Draws, GatheredBatch, Mixture, SampleRequest, Source, Windows};
 use crate::batch::Planner;
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -65,7 +65,7 @@ struct PrefetchQueue {
 }
 
 struct PrefetchState {
-    ready: VecDeque<Result<Gathered>>,
+    ready: VecDeque<Result<GatheredBatch>>,
     /// Draws for a batch that was unfinished when the reader closed, or that cannot be gathered.
     unfinished: Draws,
     stop: bool,
@@ -78,7 +78,7 @@ impl Prefetcher {
         source: Arc<dyn Source>,
         schedule: Schedule,
         planner: Planner,
-        allocate: Allocate,
+        allocate: ArrayAllocator,
     ) -> std::io::Result<Self> {
         let state = PrefetchState { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
         let shared =
@@ -93,7 +93,7 @@ impl Prefetcher {
     /// Waits for the next batch, at most for `timeout`: `None` if there is none yet, `Some(None)` at the end.
     ///
     /// An error is followed by the end.
-    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Gathered>>> {
+    pub fn next(&self, timeout: Duration) -> Option<Option<Result<GatheredBatch>>> {
         let mut state = lock(&self.shared.state);
         if state.ready.is_empty() && !state.ended && !timeout.is_zero() {
             let waited = self.shared.changed.wait_timeout(state, timeout);
@@ -111,7 +111,7 @@ impl Prefetcher {
     /// Stops the thread, and returns what was drawn and not delivered. Blocks for as long as a gather takes.
     ///
     /// These are the batches that are ready, and the draws (with their items) of an unfinished one.
-    pub fn close(&mut self) -> (Vec<Gathered>, Draws) {
+    pub fn close(&mut self) -> (Vec<GatheredBatch>, Draws) {
         lock(&self.shared.state).stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -133,9 +133,9 @@ impl Drop for Prefetcher {
 }
 
 /// Sets `ended` however the thread ends; after a panic, an error comes first.
-struct Ending<'a>(&'a PrefetchQueue);
+struct PrefetchEndGuard<'a>(&'a PrefetchQueue);
 
-impl Drop for Ending<'_> {
+impl Drop for PrefetchEndGuard<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         if std::thread::panicking() {
@@ -148,8 +148,13 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn run(source: &dyn Source, schedule: &Schedule, (mut planner, allocate): (Planner, Allocate), shared: &PrefetchQueue) {
-    let _ending = Ending(shared);
+fn run(
+    source: &dyn Source,
+    schedule: &Schedule,
+    (mut planner, allocate): (Planner, ArrayAllocator),
+    shared: &PrefetchQueue,
+) {
+    let _ending = PrefetchEndGuard(shared);
     let mut drawn = 0;
     loop {
         let parts = schedule.next(drawn);
@@ -232,7 +237,11 @@ fn draw_parts(
 }
 
 /// Gathers draws; on an error, returns the draws with it.
-fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result<Gathered, Box<(Draws, Error)>> {
+fn gather(
+    mut draws: Draws,
+    planner: &mut Planner,
+    allocate: ArrayAllocator,
+) -> Result<GatheredBatch, Box<(Draws, Error)>> {
     let plan = match planner.plan_draws(&draws) {
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
@@ -251,7 +260,7 @@ fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result
     }
     // The chunks need not stay alive while the batch waits in the queue.
     draws.items = Vec::new();
-    Ok(Gathered { draws, description: Description::Plan(plan), arrays })
+    Ok(GatheredBatch { draws, description: Description::Plan(plan), arrays })
 }
 
 impl PrefetchQueue {

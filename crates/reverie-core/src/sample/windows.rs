@@ -1,6 +1,6 @@
 //! Windows: parts of a fixed length of items with a time axis, chosen when the item is drawn.
 
-use crate::error::{Counted, Error, Result};
+use crate::error::{CountedNoun, Error, Result};
 use crate::item::{Body, Cells, Item, Pattern, PatternColumn};
 use smallvec::SmallVec;
 
@@ -204,7 +204,7 @@ fn no_time_axis(pattern: &Pattern) -> Error {
     let column = |column: &PatternColumn| match column.squeeze {
         true => format!("'{}' has none", column.spec.path),
         false if column.stack_axis != 0 => format!("'{}' has it behind other axes", column.spec.path),
-        false => format!("'{}' has {}", column.spec.path, Counted(column.cells.len() as u64, "step")),
+        false => format!("'{}' has {}", column.spec.path, CountedNoun(column.cells.len() as u64, "step")),
     };
     let columns = pattern.columns.iter().map(column).collect::<Vec<_>>().join(", ");
     let reason =

@@ -3,7 +3,7 @@
 //! In a list, a deep structure is read without deep calls, and its depth is checked before calls become as deep.
 
 use super::{Structure, StructureKey};
-use crate::error::Counted;
+use crate::error::CountedNoun;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -64,7 +64,7 @@ impl Structure {
         let structure = pull(&mut nodes, deepest)?;
         match nodes.len() {
             0 => Ok(structure),
-            left => Err(format!("the structure has {} without a parent", Counted(left as u64, "node"))),
+            left => Err(format!("the structure has {} without a parent", CountedNoun(left as u64, "node"))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Inserts that take several requests: what is in the tables when one of them is refused, late, or of unknown outcome.
 
 use super::support::{self, Rows, options, queue, queue_limiter, tables};
-use reverie_core::append::{MultiTableInsert, Parts, Sink, SplitInsert};
+use reverie_core::append::{InsertParts, MultiTableInsert, Sink, SplitInsert};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::{Error, Result};
 use reverie_core::item::Item;
@@ -30,7 +30,7 @@ fn with_a_full_table() -> (Arc<Tables>, Rows) {
 }
 
 /// Tables behind a connection that can break: from the insert with this number on, it fails.
-struct Breaks {
+struct BreakingTables {
     tables: Arc<Tables>,
     inserts: AtomicUsize,
     from: usize,
@@ -39,13 +39,13 @@ struct Breaks {
     sizes: Mutex<Vec<usize>>,
 }
 
-impl Breaks {
+impl BreakingTables {
     fn from(tables: &Arc<Tables>, from: usize) -> Self {
         Self { tables: Arc::clone(tables), inserts: AtomicUsize::new(0), from, error: None, sizes: Mutex::default() }
     }
 }
 
-impl Sink for Breaks {
+impl Sink for BreakingTables {
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         self.sizes.lock().unwrap().push(items.len());
         match self.inserts.fetch_add(1, Ordering::Relaxed) {
@@ -126,7 +126,7 @@ fn an_insert_into_several_tables_ends_when_the_last_of_them_takes_the_item() {
 #[test]
 fn an_insert_that_fails_in_a_later_table_is_withdrawn_from_the_tables_where_it_waits() {
     let (tables, mut rows) = with_a_full_table();
-    let broken = Breaks::from(&tables, 1);
+    let broken = BreakingTables::from(&tables, 1);
     let failed = MultiTableInsert::send(&broken, rows.item(1.0), &[("full", ONE), ("b", ONE)]);
     assert!(matches!(failed, Err(Error::UnknownOutcome { .. })));
     let info = tables.get("full").unwrap().info();
@@ -137,7 +137,7 @@ fn an_insert_that_fails_in_a_later_table_is_withdrawn_from_the_tables_where_it_w
 fn items_are_sent_in_parts_of_at_most_so_many_and_their_keys_are_in_order() {
     let (tables, _) = tables(vec![options("a", 10)]);
     let mut rows = Rows::new(&tables);
-    let sink = Breaks::from(&tables, usize::MAX);
+    let sink = BreakingTables::from(&tables, usize::MAX);
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0]), 2).unwrap();
     assert_eq!(*sink.sizes.lock().unwrap(), [2], "the next part waits for the first");
     assert_eq!(insert.wait(NOW), Some(Ok(())));
@@ -146,10 +146,10 @@ fn items_are_sent_in_parts_of_at_most_so_many_and_their_keys_are_in_order() {
     let keys: Vec<i64> = insert.keys().iter().map(|key| key.get()).collect();
     let found = tables.get("a").unwrap().get(&keys).unwrap();
     assert_eq!(found.items.iter().map(support::f64_of).collect::<Vec<_>>(), [0.0, 1.0, 2.0, 3.0, 4.0]);
-    let sizes = |items, most| Parts::of(items, most).map(|part| part.len()).collect::<Vec<_>>();
+    let sizes = |items, most| InsertParts::of(items, most).map(|part| part.len()).collect::<Vec<_>>();
     assert_eq!(sizes(rows.inserts(&[0.0, 1.0]), usize::MAX), [2]);
     assert_eq!(sizes(rows.inserts(&[0.0, 1.0, 2.0, 3.0]), 2), [2, 2]);
-    assert_eq!(Parts::of(rows.inserts(&[0.0, 1.0, 2.0]), 2).len(), 2);
+    assert_eq!(InsertParts::of(rows.inserts(&[0.0, 1.0, 2.0]), 2).len(), 2);
     assert_eq!(sizes(Inserts::new(), 2), [0; 0]);
 }
 
@@ -158,7 +158,7 @@ fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
     let limiter = queue_limiter(3);
     let (tables, _) = tables(vec![TableOptions { limiter, ..options("a", 10) }]);
     let mut rows = Rows::new(&tables);
-    let sink = Breaks::from(&tables, usize::MAX);
+    let sink = BreakingTables::from(&tables, usize::MAX);
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), 2).unwrap();
     assert!(insert.wait(NOW).is_none());
     assert_eq!(insert.keys().len(), 2, "those of the first part");
@@ -171,7 +171,7 @@ fn a_withdrawal_in_the_second_part_reports_the_keys_of_all_items_that_are_in() {
 fn an_unknown_outcome_of_the_second_part_leaves_the_keys_of_the_first() {
     let (tables, _) = tables(vec![options("a", 10)]);
     let mut rows = Rows::new(&tables);
-    let sink = Breaks::from(&tables, 1);
+    let sink = BreakingTables::from(&tables, 1);
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0, 4.0]), 2).unwrap();
     assert_eq!(insert.wait(NOW), Some(Err(Error::UnknownOutcome { number: 1 })));
     assert_eq!((insert.keys().len(), insert.is_complete()), (2, false));
@@ -185,7 +185,7 @@ fn a_refusal_that_names_what_is_in_has_its_keys_and_those_of_earlier_parts() {
     let first = tables.insert("a", rows.inserts(&[0.0])).unwrap().poll().unwrap().unwrap();
     let refusal = || Box::new(Error::InvalidArgument("no more".to_owned()));
     let error = Error::PartlyInserted { keys: first.clone(), error: refusal() };
-    let sink = Breaks { error: Some(error), ..Breaks::from(&tables, 1) };
+    let sink = BreakingTables { error: Some(error), ..BreakingTables::from(&tables, 1) };
     let mut insert = SplitInsert::send(&sink, "a", rows.inserts(&[0.0, 1.0, 2.0, 3.0]), 2).unwrap();
     let refused = insert.wait(NOW).unwrap().unwrap_err();
     let keys = insert.keys().clone();

@@ -5,7 +5,7 @@ use super::support::cases::cases;
 use super::support::spec;
 use proptest::prelude::*;
 use reverie_core::append::{
-    ColumnCells, Config, ConfigNode, Makes, Quantity, Relation, Rule, StepCondition, StructuredWriter,
+    ColumnCells, Config, ConfigNode, CreatedItems, PriorityRule, Quantity, Relation, StepCondition, StructuredWriter,
 };
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::{Error, Result};
@@ -34,7 +34,7 @@ fn writer(configs: &[Config]) -> Result<StructuredWriter> {
     StructuredWriter::new(Arc::new(Meter::default()), Compression::None, fields, configs.to_vec())
 }
 
-fn append(writer: &mut StructuredWriter, values: &Values, partial: bool) -> Result<Makes> {
+fn append(writer: &mut StructuredWriter, values: &Values, partial: bool) -> Result<CreatedItems> {
     let fields: Vec<usize> = (0..4).filter(|field| values[*field].is_some() && writer.wants(*field)).collect();
     writer.resolve(&fields, &fields.iter().map(|field| field_spec(*field)).collect::<Vec<_>>())?;
     let bytes = |field: &usize| match (field, values[*field].unwrap()) {
@@ -47,9 +47,9 @@ fn append(writer: &mut StructuredWriter, values: &Values, partial: bool) -> Resu
 }
 
 /// What an item came to: its config, its columns' values, its priority.
-type Seen = (usize, Vec<Vec<i64>>, f64);
+type SeenItem = (usize, Vec<Vec<i64>>, f64);
 
-fn seen(makes: &Makes, configs: &[Config]) -> Vec<Seen> {
+fn seen(makes: &CreatedItems, configs: &[Config]) -> Vec<SeenItem> {
     let read = |item: &item::Item, column: usize, index: usize| {
         let bytes: [u8; 8] = support::cell(item, column, index).try_into().unwrap();
         match item.pattern.columns[column].spec.dtype {
@@ -57,7 +57,7 @@ fn seen(makes: &Makes, configs: &[Config]) -> Vec<Seen> {
             _ => i64::from_ne_bytes(bytes),
         }
     };
-    let one = |made: &reverie_core::append::Made| {
+    let one = |made: &reverie_core::append::CreatedItem| {
         made.item.check().unwrap();
         let nodes = &configs[made.config].nodes;
         assert_eq!(made.item.pattern.columns.len(), nodes.len());
@@ -85,7 +85,7 @@ struct Model {
 }
 
 impl Model {
-    fn run(&mut self, op: &Op, configs: &[Config]) -> Vec<Seen> {
+    fn run(&mut self, op: &Op, configs: &[Config]) -> Vec<SeenItem> {
         self.applied.resize(configs.len(), Vec::new());
         match op {
             Op::Append { values, partial } => {
@@ -111,7 +111,7 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, configs: &[Config], ending: bool) -> Vec<Seen> {
+    fn apply(&mut self, configs: &[Config], ending: bool) -> Vec<SeenItem> {
         let mut all = Vec::new();
         for (index, config) in configs.iter().enumerate() {
             let latest = self.steps.len() - 1;
@@ -126,8 +126,8 @@ impl Model {
                 .collect();
             let Some(columns) = columns else { continue };
             let priority = match config.rule {
-                Rule::Constant(priority) => priority,
-                Rule::TdError { max_weight, field } => {
+                PriorityRule::Constant(priority) => priority,
+                PriorityRule::TdError { max_weight, field } => {
                     let at = config.nodes.iter().position(|node| node.field == field).unwrap();
                     let errors: Vec<f64> = columns[at].iter().map(|x| x.abs() as f64).collect();
                     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -203,10 +203,10 @@ fn config() -> impl Strategy<Value = Config> {
     let td = prop::option::of((node(3), 0..=4u8));
     (nodes, prop::collection::vec(condition(), 0..3), td).prop_map(|(mut nodes, conditions, td)| {
         let rule = match td {
-            None => Rule::Constant(2.0),
+            None => PriorityRule::Constant(2.0),
             Some((node, quarter)) => {
                 nodes.push(node);
-                Rule::TdError { max_weight: f64::from(quarter) / 4.0, field: 3 }
+                PriorityRule::TdError { max_weight: f64::from(quarter) / 4.0, field: 3 }
             }
         };
         let structure = Arc::new(Structure::List(vec![Structure::Leaf; nodes.len()]));
@@ -256,7 +256,7 @@ fn plain(field: usize, cells: item::Cells) -> Config {
         structure: Arc::new(Structure::Leaf),
         nodes,
         conditions: Vec::new(),
-        rule: Rule::Constant(1.0),
+        rule: PriorityRule::Constant(1.0),
     }
 }
 
@@ -288,7 +288,7 @@ fn fields_that_no_pattern_takes_are_not_stored() {
 fn a_refused_append_leaves_the_step_as_it_was() {
     let td = Config {
         nodes: vec![ConfigNode { field: 3, cells: item::Cells::one(0), squeeze: true }],
-        rule: Rule::TdError { max_weight: 0.5, field: 3 },
+        rule: PriorityRule::TdError { max_weight: 0.5, field: 3 },
         ..plain(3, item::Cells::one(0))
     };
     let mut writer = writer(&[plain(0, item::Cells::one(0)), td]).unwrap();
@@ -342,7 +342,8 @@ fn configs_that_can_never_work_are_refused() {
     assert!(refused(plain(0, item::Cells::one(-(1 << 20)))).contains("'a' reaches beyond"));
     assert!(refused(plain(0, item::Cells::List([].into()))).contains("'a' takes no steps"));
     assert!(refused(plain(9, item::Cells::one(0))).contains("no field 9"));
-    let td = |max_weight| Config { rule: Rule::TdError { max_weight, field: 3 }, ..plain(0, item::Cells::one(0)) };
+    let td =
+        |max_weight| Config { rule: PriorityRule::TdError { max_weight, field: 3 }, ..plain(0, item::Cells::one(0)) };
     assert!(refused(td(0.5)).contains("'td', which the pattern takes 0 times"));
     assert!(refused(td(1.5)).contains("max_priority_weight"));
     assert!(refused(td(f64::NAN)).contains("max_priority_weight"));

@@ -1,7 +1,7 @@
 //! What arrays a batch has, and what is refused.
 
 use super::support::{column, gather, gather_split, item, pattern, shapes, squeezed, steps, window};
-use reverie_core::batch::{Options, Planner, Ragged, Role, Split, plan};
+use reverie_core::batch::{BatchOptions, Planner, Ragged, Role, Split, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
@@ -15,7 +15,7 @@ fn squeezed_columns_lose_the_time_axis_and_equal_lengths_stack() {
     for interleaved in [false, true] {
         let (chunk, form) = (steps(8, interleaved), window(0, 3));
         let items = [item(&chunk, &form, 0), item(&chunk, &form, 5)];
-        let plan = plan(&items, &Options::default()).unwrap();
+        let plan = plan(&items, &BatchOptions::default()).unwrap();
         assert_eq!(shapes(&plan), [("a", vec![2, 3, 2]), ("b", vec![2])]);
         let arrays = gather(&plan, &items).unwrap();
         assert_eq!(arrays[0], [0, 0, 1, 1, 2, 2, 5, 5, 6, 6, 7, 7]);
@@ -27,7 +27,7 @@ fn squeezed_columns_lose_the_time_axis_and_equal_lengths_stack() {
 fn large_columns_are_where_they_lie_and_the_rest_is_gathered() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 3), 1), item(&chunk, &window(0, 3), 4)];
-    let plan = plan(&items, &Options::default()).unwrap();
+    let plan = plan(&items, &BatchOptions::default()).unwrap();
     let gathered = Some(gather(&plan, &items).unwrap());
     for (least, large) in [(1, vec![0, 1]), (2, vec![0]), (6, vec![0])] {
         assert_eq!(Split::new(&Arc::new(plan.clone()), least).unwrap().large(), large, "{least}");
@@ -52,7 +52,7 @@ fn large_columns_are_where_they_lie_and_the_rest_is_gathered() {
 fn unequal_lengths_are_refused_with_the_lengths_and_the_way_out() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 3), 0), item(&chunk, &window(0, 1), 0), item(&chunk, &window(0, 3), 1)];
-    let error = plan(&items, &Options::default()).unwrap_err();
+    let error = plan(&items, &BatchOptions::default()).unwrap_err();
     assert!(matches!(&error, Error::Ragged { path, .. } if path == "a"));
     let text = error.to_string();
     assert!(text.contains("column 'a'") && text.contains("lengths 1, 3") && text.contains("ragged=\"pad\""), "{text}");
@@ -62,7 +62,7 @@ fn unequal_lengths_are_refused_with_the_lengths_and_the_way_out() {
 fn padding_gives_zeros_and_a_mask() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 3), 1), item(&chunk, &window(0, 1), 4)];
-    let options = Options { ragged: Ragged::Pad, columns: None };
+    let options = BatchOptions { ragged: Ragged::Pad, columns: None };
     let plan = plan(&items, &options).unwrap();
     assert_eq!(shapes(&plan), [("a", vec![2, 3, 2]), ("b", vec![2]), ("mask", vec![2, 3])]);
     assert_eq!((plan.num_columns, plan.outputs[2].role, plan.outputs[2].dtype), (2, Role::Mask(None), DType::Bool));
@@ -75,7 +75,7 @@ fn padding_gives_zeros_and_a_mask() {
 fn values_come_with_their_lengths() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 2), 1), item(&chunk, &window(0, 0), 4), item(&chunk, &window(0, 1), 7)];
-    let options = Options { ragged: Ragged::Values, columns: None };
+    let options = BatchOptions { ragged: Ragged::Values, columns: None };
     let plan = plan(&items, &options).unwrap();
     assert_eq!(shapes(&plan), [("a", vec![3, 2]), ("b", vec![3]), ("lengths", vec![3])]);
     let arrays = gather(&plan, &items).unwrap();
@@ -93,7 +93,7 @@ fn columns_of_unlike_lengths_have_masks_of_their_own() {
         ])
     };
     let items = [item(&chunk, &form(4, 3), 0), item(&chunk, &form(3, 2), 0)];
-    let options = Options { ragged: Ragged::Pad, columns: None };
+    let options = BatchOptions { ragged: Ragged::Pad, columns: None };
     let plan = plan(&items, &options).unwrap();
     let roles = plan.outputs.iter().map(|output| (output.path.as_str(), output.role)).collect::<Vec<_>>();
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_frame_stack_can_have_its_axis_last() {
     stack.stack_axis = 1;
     let form = pattern(vec![stack]);
     let items = [item(&chunk, &form, 1), item(&chunk, &form, 4)];
-    let plan = plan(&items, &Options::default()).unwrap();
+    let plan = plan(&items, &BatchOptions::default()).unwrap();
     assert_eq!(shapes(&plan), [("a", vec![2, 2, 3])]);
     assert_eq!(gather(&plan, &items).unwrap()[0], [0, 0, 1, 0, 0, 1, 3, 3, 4, 3, 3, 4]);
 }
@@ -127,7 +127,7 @@ fn the_widest_text_of_the_batch_sets_the_width() {
     };
     let form = pattern(vec![squeezed("t", DType::Bytes, &[2], 0)]);
     let items = [item(&chunk(1, b"ab"), &form, 0), item(&chunk(3, b"cdefgh"), &form, 0)];
-    let plan = plan(&items, &Options::default()).unwrap();
+    let plan = plan(&items, &BatchOptions::default()).unwrap();
     assert_eq!((plan.outputs[0].itemsize, &plan.outputs[0].shape), (3, &vec![2, 2]));
     assert_eq!(gather(&plan, &items).unwrap()[0], b"a\0\0b\0\0cdefgh");
 }
@@ -136,7 +136,7 @@ fn the_widest_text_of_the_batch_sets_the_width() {
 fn a_plan_for_text_is_made_for_every_batch() {
     let meter = Arc::new(Meter::new());
     let form = pattern(vec![squeezed("t", DType::Bytes, &[], 0)]);
-    let mut planner = Planner::new(&Options::default());
+    let mut planner = Planner::new(&BatchOptions::default());
     for text in [&b"ab"[..], b"abcdef", b"a"] {
         let layout = Arc::new(Layout::interleaved(&[(text.len(), text.len())], 1));
         let mut writer = ChunkWriter::new(layout, Compression::None, &meter);
@@ -154,7 +154,7 @@ fn cells_may_be_taken_in_strides_and_backwards() {
         for (step, expected) in [(2, [3, 3, 5, 5]), (-3, [3, 3, 0, 0])] {
             let form = pattern(vec![column("a", DType::UInt8, &[2], 0, Cells::Range { start: 0, step, len: 2 })]);
             let items = [item(&chunk, &form, 3)];
-            assert_eq!(gather(&plan(&items, &Options::default()).unwrap(), &items).unwrap()[0], expected);
+            assert_eq!(gather(&plan(&items, &BatchOptions::default()).unwrap(), &items).unwrap()[0], expected);
         }
     }
 }
@@ -174,7 +174,7 @@ fn a_path_selects_all_that_is_below_it() {
     let items = [item(&chunk, &form, 0)];
     let select = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
-        plan(&items, &Options { columns: Some(&paths), ragged: Ragged::Refuse })
+        plan(&items, &BatchOptions { columns: Some(&paths), ragged: Ragged::Refuse })
     };
     let both = select(&["obs"]).unwrap();
     assert_eq!(shapes(&both).iter().map(|(path, _)| *path).collect::<Vec<_>>(), ["obs/0", "obs/1"]);
@@ -201,11 +201,14 @@ fn a_record_of_which_a_part_is_read_becomes_a_dictionary_in_key_order() {
         Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false, alike: false });
     let items = [item(&chunk, &form, 1)];
     let paths = ["z".to_owned(), "a".to_owned()];
-    let part = plan(&items, &Options { columns: Some(&paths), ragged: Ragged::Refuse }).unwrap();
+    let part = plan(&items, &BatchOptions { columns: Some(&paths), ragged: Ragged::Refuse }).unwrap();
     assert_eq!(part.structure.paths(), ["a", "z"]);
     assert_eq!(gather(&part, &items).unwrap(), [vec![101], vec![1, 1]]);
     let all = ["z".to_owned(), "m".to_owned(), "a".to_owned()];
-    assert_eq!(plan(&items, &Options { columns: Some(&all), ragged: Ragged::Refuse }).unwrap().structure, structure);
+    assert_eq!(
+        plan(&items, &BatchOptions { columns: Some(&all), ragged: Ragged::Refuse }).unwrap().structure,
+        structure
+    );
 }
 
 #[test]
@@ -213,14 +216,14 @@ fn items_that_differ_in_kind_are_refused_by_name() {
     let chunk = steps(2, false);
     let one = |path: &str, dtype, shape: &[usize]| item(&chunk, &pattern(vec![squeezed(path, dtype, shape, 0)]), 0);
     let first = one("a", DType::UInt8, &[2]);
-    let refuse = |other: Item| plan(&[first.clone(), other], &Options::default()).unwrap_err();
+    let refuse = |other: Item| plan(&[first.clone(), other], &BatchOptions::default()).unwrap_err();
     let text = refuse(one("a", DType::Int16, &[])).to_string();
     assert!(text.contains("column 'a': got int16[], want uint8[2]"), "{text}");
     let text = refuse(one("c", DType::UInt8, &[2])).to_string();
     assert!(text.contains("some have 'a' and some 'c'"), "{text}");
     let timed = item(&chunk, &pattern(vec![column("a", DType::UInt8, &[2], 0, Cells::range(0, 1))]), 0);
     assert!(matches!(refuse(timed), Error::Ragged { path, .. } if path == "a"));
-    assert!(matches!(plan::<Item>(&[], &Options::default()), Err(Error::InvalidArgument(_))));
+    assert!(matches!(plan::<Item>(&[], &BatchOptions::default()), Err(Error::InvalidArgument(_))));
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn cells_that_do_not_exist_or_fit_are_an_error() {
     let chunk = steps(2, false);
     let bad = |column: PatternColumn, anchor| {
         let items = [item(&chunk, &pattern(vec![column]), anchor)];
-        gather(&plan(&items, &Options::default()).unwrap(), &items)
+        gather(&plan(&items, &BatchOptions::default()).unwrap(), &items)
     };
     let fine = squeezed("a", DType::UInt8, &[2], 0);
     assert!(bad(fine.clone(), 1).is_ok());
@@ -243,7 +246,7 @@ fn arrays_of_another_size_and_items_of_another_plan_are_refused() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 3), 0)];
     for ragged in [Ragged::Refuse, Ragged::Pad, Ragged::Values] {
-        let plan = plan(&items, &Options { ragged, columns: None }).unwrap();
+        let plan = plan(&items, &BatchOptions { ragged, columns: None }).unwrap();
         assert!(matches!(plan.gather(&items, &mut []), Err(Error::InvalidArgument(_))));
         for other in [window(0, 2), window(0, 4)] {
             let refused = gather(&plan, &[item(&chunk, &other, 0)]);
@@ -258,7 +261,7 @@ fn a_planner_keeps_its_plan_while_the_pattern_and_the_size_stay() {
     let chunk = steps(8, false);
     let form = window(0, 3);
     let batch = |form: &Form, n: u32| (0..n).map(|at| item(&chunk, form, at)).collect::<Vec<_>>();
-    let mut planner = Planner::new(&Options::default());
+    let mut planner = Planner::new(&BatchOptions::default());
     let first = planner.plan(&batch(&form, 4)).unwrap();
     assert!(Arc::ptr_eq(&first, &planner.plan(&batch(&form, 4)).unwrap()));
     assert_eq!(planner.plan(&batch(&form, 3)).unwrap().outputs[0].shape, [3, 3, 2]);
@@ -282,7 +285,7 @@ fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
     let form = window(0, 3);
     let items = [item(&first, &form, 1), item(&plain, &form, 0), item(&second, &form, 9), item(&first, &form, 70)];
     let read = |columns: Option<&[String]>, items: &[Item]| {
-        let plan = plan(items, &Options { columns, ragged: Ragged::Refuse }).unwrap();
+        let plan = plan(items, &BatchOptions { columns, ragged: Ragged::Refuse }).unwrap();
         let draws = Draws { items: items.to_vec(), ..Draws::default() };
         (plan.unpacking(&draws).unwrap().bytes, plan, draws)
     };
@@ -309,7 +312,7 @@ fn many_packed_chunks_are_unpacked_by_several_threads_into_the_same_batch() {
     let chunks: Vec<_> = (0..24).map(|_| packed(40_000)).collect();
     let form = window(0, 3);
     let items: Vec<_> = (0..96_u32).map(|at| item(&chunks[at as usize % 24], &form, at * 400)).collect();
-    let plan = plan(&items, &Options::default()).unwrap();
+    let plan = plan(&items, &BatchOptions::default()).unwrap();
     let draws = Draws { items: items.clone(), ..Draws::default() };
     let bytes = plan.unpacking(&draws).unwrap().bytes;
     assert!(bytes > 2 << 20, "{bytes} bytes are worth several threads");
@@ -337,7 +340,7 @@ fn cells_that_alternate_in_the_batch_are_unpacked_by_several_threads_and_spread_
     column.stack_axis = 1;
     let form = pattern(vec![column]);
     let items: Vec<_> = (0..48_u32).map(|at| item(&chunks[at as usize % 6], &form, at * 300)).collect();
-    let plan = plan(&items, &Options::default()).unwrap();
+    let plan = plan(&items, &BatchOptions::default()).unwrap();
     let draws = Draws { items: items.clone(), ..Draws::default() };
     assert!(plan.unpacking(&draws).unwrap().bytes > 900_000, "worth several threads");
     let all = gather(&plan, &items).unwrap().remove(0);

@@ -2,7 +2,7 @@
 
 use super::support::{column, gather, gather_split, item, pattern, plan_of};
 use super::tiers::{self, Temporary};
-use reverie_core::batch::{Split, Unpacking};
+use reverie_core::batch::{Split, UnpackCost};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::item::{Cells, Item};
 use reverie_core::sample::Draws;
@@ -47,7 +47,7 @@ fn a_chunk_that_was_left_raw_is_sent_from_where_it_lies_once_it_is_sealed() {
     seal(writer);
     assert_eq!(gather_split(&plan, &items, 1), Some(gather(&plan, &items).unwrap()));
     let draws = Draws { items: items.to_vec(), ..Draws::default() };
-    assert_eq!(plan.unpacking(&draws).unwrap(), Unpacking::default());
+    assert_eq!(plan.unpacking(&draws).unwrap(), UnpackCost::default());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::cases::cases;
 use super::support::{column, gather, gather_split, item, pattern};
 use super::tiers::{self, Temporary, until};
 use proptest::prelude::*;
-use reverie_core::batch::{Options, OutputArray, Plan, Ragged, Role, plan};
+use reverie_core::batch::{BatchOptions, OutputArray, Plan, Ragged, Role, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, PatternColumn, Span};
@@ -253,7 +253,7 @@ proptest! {
             let equal = lengths(column).iter().all(|length| *length == lengths(column)[0]);
             !equal && (ragged == Ragged::Refuse || (ragged == Ragged::Values && stacked))
         });
-        match plan(&items, &Options { ragged, columns: None }) {
+        match plan(&items, &BatchOptions { ragged, columns: None }) {
             Ok(plan) => {
                 prop_assert!(!must_refuse);
                 let gathered = gather(&plan, &items).unwrap();
@@ -309,7 +309,7 @@ proptest! {
             let part = Part { chunks: [chunks[*chunk].clone()].into(), starts: [0, 8].into() };
             if *span { Item { body: Body::Span(Arc::new(vec![part].into())), ..single } } else { single }
         }).collect::<Vec<_>>();
-        let arrays = gather(&plan(&items, &Options { ragged, columns: None }).unwrap(), &items).unwrap();
+        let arrays = gather(&plan(&items, &BatchOptions { ragged, columns: None }).unwrap(), &items).unwrap();
         for (column, width) in widths.iter().enumerate() {
             let expected = picks.iter().flat_map(|(chunk, anchor, form, _)| (0..n as usize).flat_map(move |step| {
                 let start = *anchor as usize + if column == 0 { form % 2 } else { 0 };

@@ -3,7 +3,7 @@
 use super::support::{column, gather, gather_split, pattern, squeezed};
 use super::tiers::{self, Temporary, until};
 use proptest::prelude::*;
-use reverie_core::batch::{Options, Plan, Planner, Ragged, Role, join, plan};
+use reverie_core::batch::{BatchOptions, Plan, Planner, Ragged, Role, join, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, PatternColumn};
@@ -105,7 +105,7 @@ proptest! {
         let used = |pick: &(u32, usize)| sizes[pick.0 as usize..pick.0 as usize + pick.1].to_vec();
         let used: Vec<usize> = picks.iter().flat_map(used).collect();
         let equal = used.iter().all(|size| *size == used[0]) && picks.iter().all(|(_, steps)| *steps == picks[0].1);
-        match plan(&items, &Options { ragged, columns: None }) {
+        match plan(&items, &BatchOptions { ragged, columns: None }) {
             Err(Error::Ragged { path, reason }) => {
                 prop_assert!(ragged == Ragged::Refuse && !equal, "{}", reason);
                 prop_assert!(path == "points" || reason.contains("lengths"), "{} {}", path, reason);
@@ -137,7 +137,7 @@ fn the_arrays_of_sizes_that_happen_to_be_equal_are_those_of_sizes_that_differ() 
     for (sizes, largest, sum) in [([3, 3], 3, 6), ([2, 5], 5, 7)] {
         let items = items(&body(&sizes, Compression::None, &meter), &[(0, 1), (1, 1)], false);
         let shapes = |ragged| {
-            let plan = plan(&items, &Options { ragged, columns: None }).unwrap();
+            let plan = plan(&items, &BatchOptions { ragged, columns: None }).unwrap();
             plan.outputs.iter().map(|output| (output.role, output.shape.clone())).collect::<Vec<_>>()
         };
         let column = |shape: &[usize]| (Role::Column, shape.to_vec());
@@ -151,7 +151,7 @@ fn the_arrays_of_sizes_that_happen_to_be_equal_are_those_of_sizes_that_differ() 
 fn a_plan_serves_no_later_batch_whose_sizes_may_differ() {
     let meter = Arc::new(Meter::new());
     for ragged in [Ragged::Refuse, Ragged::Pad, Ragged::Values] {
-        let mut planner = Planner::new(&Options { ragged, columns: None });
+        let mut planner = Planner::new(&BatchOptions { ragged, columns: None });
         let sizes = [[3, 3], [4, 4]].map(|sizes| {
             let items = items(&body(&sizes, Compression::None, &meter), &[(0, 1), (1, 1)], false);
             let plan = planner.plan(&items).unwrap();
@@ -173,7 +173,7 @@ fn items_of_another_rank_or_with_the_cells_stacked_behind_other_axes_are_refused
             episode: 0,
             stream: 0,
         });
-        plan(&items, &Options { ragged: Ragged::Pad, columns: None }).unwrap_err().to_string()
+        plan(&items, &BatchOptions { ragged: Ragged::Pad, columns: None }).unwrap_err().to_string()
     };
     let open = || points(None, &[ANY_SIZE, 2]);
     let error = refused([open(), points(None, &[4])]);
@@ -191,7 +191,7 @@ fn lengths_of_several_servers_have_the_steps_of_the_longest_item() {
     let body = body(&[2, 3, 1, 4], Compression::None, &meter);
     let parts = [vec![(0, 2)], vec![(0, 4), (1, 1)]].map(|picks| {
         let items = items(&body, &picks, true);
-        let options = Options { ragged: Ragged::Values, columns: Some(&["points".to_owned()]) };
+        let options = BatchOptions { ragged: Ragged::Values, columns: Some(&["points".to_owned()]) };
         plan(&items, &options).unwrap().outputs
     });
     let whole = join(&[&parts[0], &parts[1]], Ragged::Values).unwrap();

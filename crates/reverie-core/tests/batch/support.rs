@@ -83,5 +83,5 @@ pub fn shapes(plan: &Plan) -> Vec<(&str, Vec<usize>)> {
 }
 
 pub fn plan_of(items: &[Item]) -> Plan {
-    reverie_core::batch::plan(items, &reverie_core::batch::Options::default()).unwrap()
+    reverie_core::batch::plan(items, &reverie_core::batch::BatchOptions::default()).unwrap()
 }

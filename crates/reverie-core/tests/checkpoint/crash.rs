@@ -64,7 +64,7 @@ fn start_with(disk: &FakeDisk, all: &[TableOptions], memory_bytes: Option<u64>) 
 
 /// Keeps one checkpoint, in small segments: files are removed at every save.
 fn tight(disk: &FakeDisk) -> Store {
-    store(disk, reverie_core::checkpoint::Keep { count: 1, max_age: None }).with_segment_bytes(150)
+    store(disk, reverie_core::checkpoint::RetentionPolicy { count: 1, max_age: None }).with_segment_bytes(150)
 }
 
 #[test]

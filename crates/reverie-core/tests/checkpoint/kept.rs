@@ -9,13 +9,13 @@ use super::support::saving::{KEEP, NOW, ROOT, draw, insert, over, save, store, w
 use super::support::{Rows, cell, options, queue, tables};
 use reverie_core::Error;
 use reverie_core::append::next_episode;
-use reverie_core::checkpoint::{Folder, Keep, Store, describe, latest, load, verify};
+use reverie_core::checkpoint::{LocalFileSystem, RetentionPolicy, Store, describe, latest, load, verify};
 use reverie_core::chunk::Compression;
 use reverie_core::item;
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{InsertOnSample, Keys, Sent, TableOptions, Tables};
+use reverie_core::table::{InsertOnSample, Keys, SentInsert, TableOptions, Tables};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn full() -> Arc<Tables> {
     clock.advance(Duration::from_secs(1));
     draw(&tables, "rows", 2);
     let queue = tables.get("queue").unwrap();
-    let sent = |number| Sent { sender: [7; 16], number };
+    let sent = |number| SentInsert { sender: [7; 16], number };
     for (number, values) in [(4, &[1.0, 2.0][..]), (6, &[3.0])] {
         queue.insert_sent(rows.inserts(values), sent(number), Keys::new()).unwrap();
     }
@@ -151,9 +151,9 @@ fn arrivals(arrivals: &[(u64, Keys)]) -> String {
 
 /// What comes back of the newest checkpoint of a folder, into tables of its own options.
 fn restored(root: &Path) -> String {
-    let path = latest(&Folder, root).unwrap().expect("a checkpoint");
-    verify(&Folder, &path).unwrap();
-    let checkpoint = load(&Folder, &path, &Arc::default()).unwrap();
+    let path = latest(&LocalFileSystem, root).unwrap().expect("a checkpoint");
+    verify(&LocalFileSystem, &path).unwrap();
+    let checkpoint = load(&LocalFileSystem, &path, &Arc::default()).unwrap();
     let options: Vec<TableOptions> = checkpoint.summary.tables.iter().map(|table| table.options.clone()).collect();
     let (tables, clock) = tables(options);
     clock.advance(checkpoint.clock_at(NOW));
@@ -214,7 +214,8 @@ fn a_file_of_another_version_is_refused_by_both_versions_and_is_not_called_damag
 fn write_the_checkpoint_that_is_kept_of_this_version() {
     let root = folder(VERSION);
     assert!(!root.exists(), "{} is kept as it is", root.display());
-    let store = Store::new(Arc::new(Folder), root.clone(), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(LocalFileSystem), root.clone(), RetentionPolicy { count: 1, max_age: None }).unwrap();
     store.save(&full(), NOW).unwrap();
     std::fs::remove_file(root.join("lock")).unwrap();
     std::fs::write(root.join("contents.txt"), restored(&root)).unwrap();

@@ -3,7 +3,7 @@
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, ROOT, contents, insert, restore};
 use super::support::{Rows, options, tables};
-use reverie_core::checkpoint::{Disk, Input, Output, Saved, Store};
+use reverie_core::checkpoint::{Disk, Input, Output, SaveOutcome, Store};
 use reverie_core::table::Tables;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 const PAGE: usize = 256;
 
 /// A disk on which something happens as soon as a checkpoint writes its first file, which is after the cut.
-struct Meanwhile<F> {
+struct InterruptedDisk<F> {
     disk: FakeDisk,
     act: Mutex<Option<F>>,
 }
 
-impl<F: FnOnce() + Send> Disk for Meanwhile<F> {
+impl<F: FnOnce() + Send> Disk for InterruptedDisk<F> {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
         let act = self.act.lock().unwrap().take();
         act.into_iter().for_each(|act| act());
@@ -62,8 +62,8 @@ impl<F: FnOnce() + Send> Disk for Meanwhile<F> {
     }
 }
 
-fn save_while(disk: &FakeDisk, tables: &Tables, act: impl FnOnce() + Send + 'static) -> Saved {
-    let disk = Meanwhile { disk: disk.clone(), act: Mutex::new(Some(act)) };
+fn save_while(disk: &FakeDisk, tables: &Tables, act: impl FnOnce() + Send + 'static) -> SaveOutcome {
+    let disk = InterruptedDisk { disk: disk.clone(), act: Mutex::new(Some(act)) };
     Store::new(Arc::new(disk), PathBuf::from(ROOT), KEEP).unwrap().save(tables, NOW).unwrap()
 }
 

@@ -13,7 +13,7 @@ use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Keys, Sent, TableOptions, Tables};
+use reverie_core::table::{Keys, SentInsert, TableOptions, Tables};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -332,7 +332,7 @@ fn what_is_in_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkp
 }
 
 fn what_is_in_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
-    let sent = |sender: u8, number| Sent { sender: [sender; 16], number };
+    let sent = |sender: u8, number| SentInsert { sender: [sender; 16], number };
     let disk = FakeDisk::default();
     let (tables, _) = tables(vec![queue("q", 3)]);
     let (table, mut rows) = (tables.get("q").unwrap(), Rows::new(&tables));

@@ -4,7 +4,9 @@ use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, ROOT, busy, contents, insert, restore, save, store};
 use super::support::{self, Rows, options, tables};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::checkpoint::{Disk, Folder, Keep, Periodic, Store, describe, list, load, verify};
+use reverie_core::checkpoint::{
+    Disk, LocalFileSystem, PeriodicThread, RetentionPolicy, Store, describe, list, load, verify,
+};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::Error;
 use reverie_core::journal::Saver;
@@ -40,7 +42,7 @@ fn a_chunk_is_written_once_and_again_only_while_it_grows() {
 fn segments_go_with_the_last_checkpoint_that_refers_to_them() {
     let (tables, _) = tables(vec![options("t", 8)]);
     let disk = FakeDisk::default();
-    let store = store(&disk, Keep { count: 2, max_age: None }).with_segment_bytes(1);
+    let store = store(&disk, RetentionPolicy { count: 2, max_age: None }).with_segment_bytes(1);
     let mut rows = Rows::new(&tables);
     for round in 0..6 {
         for value in 0..8 {
@@ -62,7 +64,7 @@ fn segments_go_with_the_last_checkpoint_that_refers_to_them() {
 fn a_segment_that_is_hardly_in_use_is_given_up_and_its_last_chunks_written_again() {
     let (tables, _) = tables(vec![options("t", 1_000)]);
     let disk = FakeDisk::default();
-    let store = store(&disk, Keep { count: 1, max_age: None }).with_segment_bytes(2_000);
+    let store = store(&disk, RetentionPolicy { count: 1, max_age: None }).with_segment_bytes(2_000);
     let mut rows = Rows::new(&tables);
     let mut keys = Vec::new();
     for value in 0..100 {
@@ -86,7 +88,7 @@ fn a_segment_that_is_hardly_in_use_is_given_up_and_its_last_chunks_written_again
 fn checkpoints_stay_by_number_and_age_and_the_newest_always() {
     let (tables, _) = tables(vec![options("t", 8)]);
     let disk = FakeDisk::default();
-    let store = store(&disk, Keep { count: 3, max_age: Some(Duration::from_secs(10)) });
+    let store = store(&disk, RetentionPolicy { count: 3, max_age: Some(Duration::from_secs(10)) });
     let kept_at = |seconds: u64| {
         store.save(&tables, NOW + Duration::from_secs(seconds)).unwrap();
         let all = list(&disk, Path::new(ROOT)).unwrap();
@@ -99,7 +101,7 @@ fn checkpoints_stay_by_number_and_age_and_the_newest_always() {
     assert_eq!(kept_at(13), [4, 5], "4 is 10 seconds old");
     assert_eq!(kept_at(100), [6]);
     assert_eq!(kept_at(50), [6, 7], "a clock that was set back makes none old");
-    let no_checkpoint = Keep { count: 0, max_age: None };
+    let no_checkpoint = RetentionPolicy { count: 0, max_age: None };
     assert!(Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), no_checkpoint).is_err());
 }
 
@@ -153,7 +155,7 @@ fn a_second_server_in_the_same_folder_is_refused_until_the_first_lets_go_and_the
 fn a_server_that_found_no_checkpoint_removes_none_that_another_one_took_meanwhile() {
     let (tables, all) = busy();
     let disk = FakeDisk::default();
-    let one = Keep { count: 1, max_age: None };
+    let one = RetentionPolicy { count: 1, max_age: None };
     let elsewhere = Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), one).unwrap();
     let fallback = save(&elsewhere, &tables).path;
     // With nothing to start from, and with a checkpoint of another folder.
@@ -196,11 +198,11 @@ fn what_a_server_finds_after_it_has_locked_the_folder_is_the_newest() {
 #[test]
 fn the_machines_own_locks_have_one_holder_at_a_time() {
     let path = std::env::temp_dir().join(format!("reverie-lock-{}", std::process::id()));
-    let held = Folder.lock(&path).unwrap();
-    assert!(held.is_some() && Folder.lock(&path).unwrap().is_none());
+    let held = LocalFileSystem.lock(&path).unwrap();
+    assert!(held.is_some() && LocalFileSystem.lock(&path).unwrap().is_none());
     drop(held);
-    assert!(Folder.lock(&path).unwrap().is_some());
-    Folder.remove(&path).unwrap();
+    assert!(LocalFileSystem.lock(&path).unwrap().is_some());
+    LocalFileSystem.remove(&path).unwrap();
 }
 
 #[test]
@@ -329,7 +331,7 @@ fn tables_are_cut_at_one_moment_while_they_are_written_to() {
 #[test]
 fn a_periodic_thread_acts_until_it_is_stopped_and_never_after() {
     let (sender, receiver) = mpsc::channel();
-    let periodic = Periodic::start(Duration::from_nanos(1), move || _ = sender.send(())).unwrap();
+    let periodic = PeriodicThread::start(Duration::from_nanos(1), move || _ = sender.send(())).unwrap();
     (0..3).for_each(|_| receiver.recv().unwrap());
     periodic.stop();
     while receiver.try_recv().is_ok() {}
@@ -337,7 +339,7 @@ fn a_periodic_thread_acts_until_it_is_stopped_and_never_after() {
     periodic.stop();
     let (sender, receiver) = mpsc::channel();
     let (woken, wakes) = std::sync::mpsc::channel();
-    let periodic = Periodic::start(Duration::MAX, move || woken.send(()).unwrap()).unwrap();
+    let periodic = PeriodicThread::start(Duration::MAX, move || woken.send(()).unwrap()).unwrap();
     let wake = periodic.waker();
     for _ in 0..2 {
         wake();
@@ -345,7 +347,7 @@ fn a_periodic_thread_acts_until_it_is_stopped_and_never_after() {
     }
     periodic.stop();
     assert!(wakes.try_recv().is_err(), "it waits for its period otherwise");
-    drop(Periodic::start(Duration::MAX, move || _ = sender.send(())).unwrap());
+    drop(PeriodicThread::start(Duration::MAX, move || _ = sender.send(())).unwrap());
     assert_eq!(receiver.recv(), Err(mpsc::RecvError), "a dropped one ends, too, without acting");
-    assert!(Periodic::start(Duration::ZERO, || ()).is_err());
+    assert!(PeriodicThread::start(Duration::ZERO, || ()).is_err());
 }

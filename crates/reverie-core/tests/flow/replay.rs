@@ -59,7 +59,7 @@ fn what_can_be_drawn_at_once_is_drawn_and_no_more_is_waited_for() {
     assert!(some.poll().is_none());
     insert(&mut rows, &[3.0, 4.0]);
     let some = some.poll().unwrap().unwrap();
-    assert_eq!(some.batches.iter().map(reverie_core::sample::Drawn::len).collect::<Vec<_>>(), [1]);
+    assert_eq!(some.batches.iter().map(reverie_core::sample::DrawnBatch::len).collect::<Vec<_>>(), [1]);
     let cancelled = tables.sample("q", request, &Default::default(), None).cancel().unwrap();
     assert_eq!(cancelled.batches.len(), 1, "what was drawn before the end comes back");
     assert!(tables.sample("q", request, &Default::default(), None).cancel().unwrap().batches.is_empty());

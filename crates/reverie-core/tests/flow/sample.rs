@@ -1,10 +1,10 @@
 //! Draws through the seam: batches made ahead from a source that is no table of this process.
 
 use super::support::{Rows, f64_of, queue, tables};
-use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::batch::{BatchOptions, Planner, Ragged};
 use reverie_core::error::{Error, Result};
 use reverie_core::replay::Batches;
-use reverie_core::sample::{ArrayMemory, Draws, Gathered, Prefetcher, SampleRequest, Schedule, Source};
+use reverie_core::sample::{ArrayMemory, Draws, GatheredBatch, Prefetcher, SampleRequest, Schedule, Source};
 use reverie_core::table::{Tables, Ticket};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -58,16 +58,16 @@ fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option
         ahead: 2,
         budget: None,
     };
-    let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
+    let planner = Planner::new(&BatchOptions { ragged: Ragged::Refuse, columns: None });
     Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
 }
 
-fn next_unacknowledged(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
+fn next_unacknowledged(prefetcher: &Prefetcher) -> Option<Result<GatheredBatch>> {
     (0..500).find_map(|_| prefetcher.next(Duration::from_millis(20))).expect("an answer within ten seconds")
 }
 
 /// The next batch, which the program has.
-fn next(prefetcher: &Prefetcher) -> Option<Result<Gathered>> {
+fn next(prefetcher: &Prefetcher) -> Option<Result<GatheredBatch>> {
     let mut next = next_unacknowledged(prefetcher);
     if let Some(Ok(batch)) = &mut next {
         std::mem::take(&mut batch.draws.lease).acknowledge();
@@ -116,8 +116,8 @@ fn draws_of_one_table_come_back_where_another_of_the_mixture_fails() {
 
 #[test]
 fn a_panic_of_the_thread_that_makes_batches_is_an_error_and_not_the_end_of_the_data() {
-    struct Defect;
-    impl Source for Defect {
+    struct PanickingSource;
+    impl Source for PanickingSource {
         fn sample(&self, _: &str, _: SampleRequest) -> Result<Ticket<Draws>> {
             panic!("a defect")
         }
@@ -132,8 +132,8 @@ fn a_panic_of_the_thread_that_makes_batches_is_an_error_and_not_the_end_of_the_d
         ahead: 2,
         budget: None,
     };
-    let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
-    let prefetcher = Prefetcher::new(Arc::new(Defect), schedule, planner, allocate).unwrap();
+    let planner = Planner::new(&BatchOptions { ragged: Ragged::Refuse, columns: None });
+    let prefetcher = Prefetcher::new(Arc::new(PanickingSource), schedule, planner, allocate).unwrap();
     assert!(matches!(next(&prefetcher).unwrap().err(), Some(Error::Unavailable(text)) if text.contains("defect")));
     assert!(next(&prefetcher).is_none(), "after an error comes the end");
 }

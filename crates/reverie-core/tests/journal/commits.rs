@@ -4,22 +4,22 @@ use super::support::disk::{FakeDisk, Names, Pages, Tail};
 use super::support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};
 use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, tables};
-use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::checkpoint::{RetentionPolicy, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, Syncs, recover, verify};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, Saver, SyncPolicy, recover, verify};
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Durable, Lessee};
+use reverie_core::table::{Lessee, TableJournal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn with(syncs: Syncs) -> Server {
+fn with(syncs: SyncPolicy) -> Server {
     server(options_of(syncs))
 }
 
 #[test]
 fn a_thread_that_waits_makes_the_commit_itself_for_all_that_wait() {
-    for syncs in [Syncs::Os, Syncs::Interval(LONG)] {
+    for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG)] {
         let mut server = server(options_of(syncs));
         let mut inserts = [server.insert("rows", 1.0), server.insert("queue", 2.0)];
         server.journal.commit_here();
@@ -34,14 +34,14 @@ fn a_thread_that_waits_makes_the_commit_itself_for_all_that_wait() {
 
 #[test]
 fn a_thread_that_waits_leaves_a_commit_to_the_journals_own_if_it_must_be_on_the_disk_or_finds_no_room() {
-    let mut server = with(Syncs::Always);
+    let mut server = with(SyncPolicy::Always);
     let insert = server.insert("rows", 1.0);
     server.journal.commit_here();
     wait(insert).unwrap();
     assert_eq!(left(&server.disk.after_crash(Names::Synced, Tail::None)), now(&server));
     server.journal.stop().unwrap();
 
-    let mut server = with(Syncs::Os);
+    let mut server = with(SyncPolicy::Os);
     server.disk.set_capacity(Some(server.disk.size() + 20));
     let mut insert = server.insert("rows", 1.0);
     server.journal.commit_here();
@@ -58,7 +58,7 @@ fn a_thread_that_waits_leaves_a_commit_to_the_journals_own_if_it_must_be_on_the_
 
 #[test]
 fn a_commit_of_a_waiting_thread_counts_for_the_bytes_after_which_a_checkpoint_is_asked_for() {
-    let mut server = with(Syncs::Os);
+    let mut server = with(SyncPolicy::Os);
     let (asks, asked) = std::sync::mpsc::channel();
     server.journal.checkpoint_by(2000, move || asks.send(()).unwrap());
     for value in 0..40 {
@@ -74,7 +74,7 @@ fn a_commit_of_a_waiting_thread_counts_for_the_bytes_after_which_a_checkpoint_is
 
 #[test]
 fn a_commit_of_a_waiting_thread_that_fails_stops_the_journal_for_good() {
-    let mut server = server(options_of(Syncs::Os));
+    let mut server = server(options_of(SyncPolicy::Os));
     let (mut one, other) = (server.insert("rows", 1.0), server.insert("rows", 2.0));
     server.disk.stop_after(0);
     server.journal.commit_here();
@@ -89,7 +89,7 @@ fn a_commit_of_a_waiting_thread_that_fails_stops_the_journal_for_good() {
 
 #[test]
 fn threads_that_wait_at_the_same_time_each_have_their_items_in_the_journal() {
-    for syncs in [Syncs::Os, Syncs::Always] {
+    for syncs in [SyncPolicy::Os, SyncPolicy::Always] {
         let server = server(options_of(syncs));
         let table = Arc::clone(server.tables.get("rows").unwrap());
         std::thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn threads_that_wait_at_the_same_time_each_have_their_items_in_the_journal() {
 #[test]
 fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_waits_for_it() {
     for (most, syncs) in [(10_000, 1), (1 << 20, 0)] {
-        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(Syncs::Os) });
+        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(SyncPolicy::Os) });
         while server.journal.info().unsynced_bytes <= 5_000 && server.journal.info().syncs == 0 {
             wait(server.insert("rows", 1.0)).unwrap();
         }
@@ -134,7 +134,7 @@ fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_wait
 fn while_a_request_waits_for_the_disk_every_commit_has_priorities_and_counts() {
     // A sync that follows completes the request, whichever thread made the commits.
     for waits in [true, false] {
-        let mut server = server(options_of(Syncs::Os));
+        let mut server = server(options_of(SyncPolicy::Os));
         wait(server.insert("rows", 1.0)).unwrap();
         server.disk.hold_syncs(true);
         let flush = waits.then(|| server.journal.durable(true));
@@ -224,7 +224,7 @@ fn a_segment_that_lost_its_name_or_its_end_with_the_machine_ends_the_journal_unl
 
 #[test]
 fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be() {
-    let mut server = with(Syncs::Always);
+    let mut server = with(SyncPolicy::Always);
     wait(server.insert("rows", 1.0)).unwrap();
     server.disk.set_capacity(Some(server.disk.size() + 20));
     let waiting = server.insert("rows", 2.0);
@@ -239,7 +239,7 @@ fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be()
 
 #[test]
 fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_begun() {
-    let mut server = with(Syncs::Os);
+    let mut server = with(SyncPolicy::Os);
     // So that most of the segment is a chunk: little of it would be written again.
     let values: Vec<f64> = (0..400).map(f64::from).collect();
     let items = server.rows.inserts(&values);
@@ -247,10 +247,11 @@ fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_beg
     let killed = server.disk.after_crash(Names::All, Tail::All);
     let before = left(&killed);
     let (tables, _) = tables(all());
-    let store = Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let saver = Saver::new(tables, Arc::new(killed.clone()), store, || NOW);
     saver.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
-    saver.begin_journal(options_of(Syncs::Os)).unwrap();
+    saver.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     assert_eq!(left(&killed.after_crash(Names::Synced, Tail::None)), before);
     saver.end_journal().unwrap();
     server.journal.stop().unwrap();
@@ -260,14 +261,15 @@ fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_beg
 fn draws_that_a_reader_in_the_process_had_not_taken_are_held_for_nobody_after_its_end() {
     let client = Lessee { sender: [7; 16], request: 1 };
     for (lessee, is_held) in [(Lessee::HERE, false), (client, true)] {
-        let mut server = with(Syncs::Os);
+        let mut server = with(SyncPolicy::Os);
         wait(server.insert("queue", 1.0)).unwrap();
         let request = SampleRequest { num_samples: 1, lessee: Some(lessee), ..SampleRequest::default() };
         let draws = wait(server.tables.get("queue").unwrap().sample(request).unwrap()).unwrap();
         let killed = server.disk.after_crash(Names::All, Tail::All);
         let (tables, _) = tables(all());
         let store =
-            Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+            Store::new(Arc::new(killed.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None })
+                .unwrap();
         let saver = Saver::new(Arc::clone(&tables), Arc::new(killed), store, || NOW);
         saver.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
         assert_eq!(tables.holds_leases(), is_held);
@@ -281,7 +283,8 @@ fn draws_that_a_reader_in_the_process_had_not_taken_are_held_for_nobody_after_it
 fn bytes_that_a_sync_waits_for_count_until_they_are_on_the_disk() {
     let (tables, _) = tables(all());
     let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let log = Log::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), || NOW).unwrap();
     drop(tables.get("rows").unwrap().insert(Rows::new(&tables).inserts(&[1.0])).unwrap());
     let unsynced = log.commit(false).unwrap();
@@ -302,7 +305,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_request_that_no_thread_waits_for_is_committed_while_the_disk_is_slow() {
-    for syncs in [Syncs::Os, Syncs::Interval(LONG)] {
+    for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG)] {
         let mut server = with(syncs);
         let mut first = server.insert("rows", 1.0);
         server.disk.hold_syncs(true);
@@ -326,7 +329,7 @@ fn a_request_that_no_thread_waits_for_is_committed_while_the_disk_is_slow() {
 
 #[test]
 fn a_journal_that_ends_waits_for_the_disk_that_works() {
-    let mut server = with(Syncs::Os);
+    let mut server = with(SyncPolicy::Os);
     drop(server.insert("rows", 1.0));
     server.disk.hold_syncs(true);
     let durable = server.journal.durable(true);
@@ -365,7 +368,7 @@ fn a_sync_that_fails_fails_those_that_were_asked_for_meanwhile() {
 
 #[test]
 fn no_request_waits_for_room_on_a_disk_that_failed_after_it_was_full() {
-    let mut server = with(Syncs::Os);
+    let mut server = with(SyncPolicy::Os);
     wait(server.insert("rows", 1.0)).unwrap();
     server.disk.set_capacity(Some(server.disk.size() + 20));
     let waiting = server.insert("rows", 2.0);
@@ -383,7 +386,7 @@ fn no_request_waits_for_room_on_a_disk_that_failed_after_it_was_full() {
 
 #[test]
 fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_journal() {
-    let mut server = server(options_of(Syncs::Os));
+    let mut server = server(options_of(SyncPolicy::Os));
     wait(server.insert("rows", 1.0)).unwrap();
     server.journal.stop().unwrap();
     server.store.release();
@@ -408,7 +411,7 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
 #[test]
 fn what_was_written_goes_to_the_disk_in_each_interval_without_being_asked_for() {
     let interval = Duration::from_millis(5);
-    let mut server = server(JournalOptions { interval, ..options_of(Syncs::Interval(interval)) });
+    let mut server = server(JournalOptions { interval, ..options_of(SyncPolicy::Interval(interval)) });
     for value in 0..3 {
         wait(server.insert("rows", f64::from(value))).unwrap();
         let want = now(&server)[0].lines().count();

@@ -2,12 +2,12 @@
 
 use super::support::disk::{Names, Tail};
 use super::support::journaled::{left, now, options_of, server, wait};
-use reverie_core::journal::Syncs;
+use reverie_core::journal::SyncPolicy;
 use reverie_core::table::Change;
 
 #[test]
 fn a_request_that_waits_while_its_table_begins_to_delete_what_is_sampled_waits_for_the_journal() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     let mut draws = server.draw("rows");
     let deletes = Change { max_times_sampled: Some(1), ..Change::default() };
     server.tables.get("rows").unwrap().configure(deletes).unwrap();
@@ -25,7 +25,7 @@ fn a_request_that_waits_while_its_table_begins_to_delete_what_is_sampled_waits_f
 
 #[test]
 fn a_request_that_waits_and_keeps_its_items_waits_for_no_journal() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     let mut draws = server.draw("rows");
     server.disk.hold_syncs(true);
     let insert = server.insert("rows", 1.0);
@@ -37,7 +37,7 @@ fn a_request_that_waits_and_keeps_its_items_waits_for_no_journal() {
 
 #[test]
 fn a_withdrawn_request_has_the_draws_that_were_made_whether_they_are_durable_or_not() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     let draws = server.draw("rows");
     let deletes = Change { max_times_sampled: Some(1), ..Change::default() };
     server.tables.get("rows").unwrap().configure(deletes).unwrap();

@@ -6,14 +6,16 @@ use super::support::{Rows, options, queue, tables};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reverie_core::append::Sink;
-use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::checkpoint::{RetentionPolicy, Store};
 use reverie_core::chunk::{Compression, TierInfo, TierOptions};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::item::Key;
-use reverie_core::journal::{HeldLease, JournalEnd, Log, Recovered, recover};
+use reverie_core::journal::{HeldLease, JournalEnd, Log, RecoveredJournal, recover};
 use reverie_core::sample::{Lease, SampleRequest};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Inserts, Keys, Lessee, Priority, Sender, Sent, SharedTable, TableOptions, Tables};
+use reverie_core::table::{
+    Change, Inserts, Keys, Lessee, Priority, Sender, SentInsert, SharedTable, TableOptions, Tables,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,7 +57,7 @@ fn all_contents(tables: &Tables) -> String {
 }
 
 fn store(disk: &FakeDisk, tables: &Tables, segment_bytes: u64) -> reverie_core::Result<Arc<Store>> {
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None })?;
+    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None })?;
     let store = Arc::new(store.with_segment_bytes(segment_bytes));
     store.share(tables);
     Ok(store)
@@ -89,7 +91,7 @@ impl Server {
         let store = store(disk, &tables, 900)?;
         let mut from = JournalEnd::default();
         let mut leases = Vec::new();
-        if let Some(Recovered { checkpoint, leases: held, end, .. }) = recovered {
+        if let Some(RecoveredJournal { checkpoint, leases: held, end, .. }) = recovered {
             from = end;
             store.adopt(&checkpoint);
             checkpoint.restore_limits(&tables, false)?;
@@ -164,7 +166,7 @@ impl Server {
                     .map(|more| (self.rows.item(value + f64::from(more)), Priority::Value(value)))
                     .collect();
                 self.sent += 1;
-                let sent = Sent { sender: SENDERS[random.next_u32() as usize % 2], number: self.sent };
+                let sent = SentInsert { sender: SENDERS[random.next_u32() as usize % 2], number: self.sent };
                 // Makes room for them, if chunks move to the disk.
                 drop(Sink::insert(&*self.tables, name, Inserts::new()).unwrap());
                 drop(table.insert_sent(items, sent, Keys::new()).unwrap());
@@ -275,7 +277,7 @@ pub(super) fn check(
 
 /// What the crashes of some programs had.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct CrashCounts {
     crashes: u64,
     /// Chunks that the programs moved to the disk.
     moved: u64,
@@ -285,7 +287,7 @@ struct Found {
     left: u64,
 }
 
-impl std::iter::Sum for Found {
+impl std::iter::Sum for CrashCounts {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |all, one| Self {
             crashes: all.crashes + one.crashes,
@@ -297,11 +299,11 @@ impl std::iter::Sum for Found {
 }
 
 /// Stops a program after every so many operations of the disk.
-fn crash_points(seed: u64, memory_bytes: Option<u64>, every: usize) -> Found {
+fn crash_points(seed: u64, memory_bytes: Option<u64>, every: usize) -> CrashCounts {
     let random = || Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut first = Server::start(&FakeDisk::default(), memory_bytes).unwrap();
     let whole = run(&mut first, &mut random(), ACTS, None);
-    let mut found = Found { moved: first.tier().moved, shared: whole.shared.into(), ..Found::default() };
+    let mut found = CrashCounts { moved: first.tier().moved, shared: whole.shared.into(), ..CrashCounts::default() };
     for stop in (0..).step_by(every) {
         let disk = FakeDisk::default();
         let (mut random, mut server) = (random(), Server::start(&disk, memory_bytes).unwrap());
@@ -369,7 +371,7 @@ fn a_machine_that_stops_at_any_operation_of_the_disk_loses_nothing_acknowledged_
     let (desk, on_ci) = ((1, 3), (2, 1));
     let usual = if std::env::var_os("CI").is_some() { on_ci } else { desk };
     let (programs, every) = programs().map_or(usual, |programs| (programs, 1));
-    let found: Found = (0..programs).map(|seed| crash_points(seed, None, every)).sum();
+    let found: CrashCounts = (0..programs).map(|seed| crash_points(seed, None, every)).sum();
     println!("{} crashes", found.crashes);
     assert!(found.crashes > 200 * programs, "{found:?}");
 }
@@ -384,7 +386,7 @@ fn a_machine_that_stops_while_chunks_move_to_the_disk_loses_nothing_acknowledged
     let stride = if std::env::var_os("CI").is_some() { 30 } else { 120 };
     let (programs, every) = programs().map_or((1, stride), |programs| (programs, 5));
     // Less than what a program uses, and more than what its writers and the heads of its chunks do.
-    let found: Found = (1..=programs).map(|seed| crash_points(seed, Some(20_000), every)).sum();
+    let found: CrashCounts = (1..=programs).map(|seed| crash_points(seed, Some(20_000), every)).sum();
     println!("{found:?}");
     assert!(found.crashes > 30 * programs && found.moved > 0, "{found:?}");
     assert!(found.shared > 0 && found.left > 0, "{found:?}");

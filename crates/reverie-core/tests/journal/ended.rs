@@ -3,8 +3,8 @@
 use super::support::disk::{Names, Tail};
 use super::support::journaled::{LONG, Server, left, now, options_of, server, wait};
 use reverie_core::error::Error;
-use reverie_core::journal::Syncs;
-use reverie_core::table::{Durable, Keys, Ticket};
+use reverie_core::journal::SyncPolicy;
+use reverie_core::table::{Keys, TableJournal, Ticket};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -12,7 +12,7 @@ use std::task::{Wake, Waker};
 #[test]
 fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commit_and_a_later_one_is_refused() {
     for has_room in [true, false] {
-        let mut server = server(options_of(Syncs::Interval(LONG)));
+        let mut server = server(options_of(SyncPolicy::Interval(LONG)));
         wait(server.insert("rows", 1.0)).unwrap();
         server.disk.hold_syncs(true);
         let journal = Arc::clone(&server.journal);
@@ -48,7 +48,7 @@ fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commi
 #[test]
 fn a_request_that_was_done_before_its_table_closed_is_not_refused_when_it_asks_the_ended_journal_for_its_outcome() {
     for late in [false, true] {
-        let mut server = server(options_of(Syncs::Interval(LONG)));
+        let mut server = server(options_of(SyncPolicy::Interval(LONG)));
         wait(server.insert("rows", 1.0)).unwrap();
         if late {
             // The state of the second-to-last commit, in which the tables are open.
@@ -79,7 +79,7 @@ fn a_request_that_was_done_before_its_table_closed_is_not_refused_when_it_asks_t
 }
 
 /// A writer that inserts the next item as soon as the one before is confirmed.
-struct Steady {
+struct SteadyWriter {
     server: Mutex<Server>,
     waiting: Mutex<Option<Ticket<Keys>>>,
     confirmed: AtomicUsize,
@@ -89,7 +89,7 @@ struct Steady {
 /// The most items that it inserts: a journal that waits until it has no more to do ends with these.
 const MOST: usize = 50;
 
-impl Steady {
+impl SteadyWriter {
     fn goes_on(self: &Arc<Self>) {
         let waker: Waker = Arc::clone(self).into();
         let mut waiting = self.waiting.lock().unwrap();
@@ -114,7 +114,7 @@ impl Steady {
     }
 }
 
-impl Wake for Steady {
+impl Wake for SteadyWriter {
     /// In the thread of the journal, before that looks for requests again.
     fn wake(self: Arc<Self>) {
         self.goes_on();
@@ -123,11 +123,12 @@ impl Wake for Steady {
 
 #[test]
 fn a_journal_ends_while_its_open_tables_have_a_writer_that_never_pauses() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     wait(server.insert("rows", 0.0)).unwrap();
     let (disk, journal) = (server.disk.clone(), Arc::clone(&server.journal));
     let (waiting, refused) = (Mutex::default(), Mutex::default());
-    let writer = Arc::new(Steady { server: Mutex::new(server), waiting, confirmed: AtomicUsize::new(0), refused });
+    let writer =
+        Arc::new(SteadyWriter { server: Mutex::new(server), waiting, confirmed: AtomicUsize::new(0), refused });
     disk.hold_syncs(true);
     let stopping = std::thread::spawn(move || journal.stop());
     // Of the first of the last two commits.

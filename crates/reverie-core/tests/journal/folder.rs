@@ -5,10 +5,12 @@ use super::support::disk::{FakeDisk, Names, Tail};
 use super::support::journaled::{all, left, options_of, server, wait};
 use super::support::saving::{NOW, ROOT, contents};
 use super::support::{Rows, tables};
-use reverie_core::checkpoint::{Cancellable, Disk, Keep, Store, cancellable, list, verify as verify_checkpoint};
+use reverie_core::checkpoint::{
+    CancellableDisk, Disk, RetentionPolicy, Store, cancellable, list, verify as verify_checkpoint,
+};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, Loss, Saver, Syncs, repair, verify};
+use reverie_core::journal::{Journal, JournalEnd, Loss, Saver, SyncPolicy, repair, verify};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 #[test]
 fn a_folder_that_a_server_uses_is_neither_checked_nor_repaired_until_that_has_released_it() {
-    let mut first = server(options_of(Syncs::Always));
+    let mut first = server(options_of(SyncPolicy::Always));
     wait(first.insert("rows", 1.0)).unwrap();
     let (any, root): (Arc<dyn Disk>, _) = (Arc::new(first.disk.clone()), Path::new(ROOT));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
@@ -34,7 +36,7 @@ fn a_folder_that_a_server_uses_is_neither_checked_nor_repaired_until_that_has_re
 
 #[test]
 fn starts_that_fail_on_a_full_disk_leave_all_its_room_to_the_next_one() {
-    let mut first = server(options_of(Syncs::Always));
+    let mut first = server(options_of(SyncPolicy::Always));
     wait(first.insert("rows", 1.0)).unwrap();
     first.journal.save().unwrap();
     for value in 2..30 {
@@ -48,7 +50,7 @@ fn starts_that_fail_on_a_full_disk_leave_all_its_room_to_the_next_one() {
         disk.set_capacity(Some(size + 300 * nth));
         let start = saver(&disk, all());
         start.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
-        let begun = start.begin_journal(options_of(Syncs::Os));
+        let begun = start.begin_journal(options_of(SyncPolicy::Os));
         assert_eq!(left(&disk), before, "start {nth}");
         if begun.is_err() {
             assert!(disk.names().len() <= num_files + 2, "start {nth}: {:?}", disk.names());
@@ -62,7 +64,7 @@ fn starts_that_fail_on_a_full_disk_leave_all_its_room_to_the_next_one() {
 fn a_folder_is_released_when_its_journal_has_ended_though_its_caller_did_not_wait_for_that() {
     let disk = FakeDisk::default();
     let only = Arc::new(saver(&disk, all()));
-    only.begin_journal(options_of(Syncs::Os)).unwrap();
+    only.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     let (keeps, theirs) = (only.keep_folder(), Arc::clone(&only));
     only.release();
     assert!(!is_free(&disk), "the journal is still written");
@@ -78,9 +80,9 @@ fn a_folder_is_released_when_its_journal_has_ended_though_its_caller_did_not_wai
 /// A folder with two checkpoints of a server that was killed, each with segments of its own; and the path of the older one.
 fn two_checkpoints() -> (FakeDisk, PathBuf) {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
-    let two = Keep { count: 2, max_age: None };
+    let two = RetentionPolicy { count: 2, max_age: None };
     let store = Arc::new(Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap());
-    let (options, start) = (options_of(Syncs::Always), JournalEnd::default());
+    let (options, start) = (options_of(SyncPolicy::Always), JournalEnd::default());
     let journal = Journal::begin(Arc::clone(&made), store, start, options, || NOW).unwrap();
     let mut rows = Rows::new(&made);
     for _ in 0..2 {
@@ -105,7 +107,7 @@ fn a_start_removes_no_segment_of_a_checkpoint_that_a_loss_of_power_brings_back()
         // The server before was killed when it had removed the file: that is not on the disk.
         disk.remove(&older).unwrap();
         disk.stop_after(stop);
-        let begun = start.begin_journal(options_of(Syncs::Os)).is_ok();
+        let begun = start.begin_journal(options_of(SyncPolicy::Os)).is_ok();
         let left = disk.after_crash(Names::AllAndOldCheckpoints, Tail::All);
         for (path, _) in list(&left, Path::new(ROOT)).unwrap() {
             let whole = verify_checkpoint(&left, &path);
@@ -128,10 +130,11 @@ fn a_start_goes_on_where_an_older_checkpoint_cannot_be_read_and_leaves_its_segme
         bytes[8..12].copy_from_slice(&crc);
     });
     let (before, names) = (left(&disk), disk.names());
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 3, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 3, max_age: None }).unwrap();
     let start = Saver::new(tables(all()).0, Arc::new(disk.clone()), store, || NOW);
     start.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
-    start.begin_journal(options_of(Syncs::Os)).unwrap();
+    start.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     start.end_journal().unwrap();
     assert_eq!(left(&disk), before);
     let now = disk.names();
@@ -141,7 +144,7 @@ fn a_start_goes_on_where_an_older_checkpoint_cannot_be_read_and_leaves_its_segme
 #[test]
 fn damage_in_the_newest_checkpoint_of_a_folder_is_reported_also_while_a_server_without_a_journal_uses_it() {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
-    let one = Keep { count: 1, max_age: None };
+    let one = RetentionPolicy { count: 1, max_age: None };
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), one).unwrap();
     let saved = store.save(&made, NOW).unwrap();
     assert!(!is_free(&disk));
@@ -204,7 +207,8 @@ fn a_server_that_waits_for_a_command_is_refused_at_once_if_another_server_takes_
 fn a_first_checkpoint_waits_for_a_command_that_reads_the_folder_and_is_not_lost() {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
     is_read(&disk, Duration::from_secs(1), |_| None);
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     assert_eq!(store.save(&made, NOW).unwrap().number, 1);
     assert_eq!(disk.waited(), Duration::from_secs(1));
 }
@@ -213,10 +217,10 @@ fn a_first_checkpoint_waits_for_a_command_that_reads_the_folder_and_is_not_lost(
 fn a_start_that_is_cancelled_waits_for_no_command() {
     let (disk, _) = two_checkpoints();
     let reader = disk.lock_to_read(&lock()).unwrap().expect("no server is there");
-    let (cancel, theirs) = (Arc::new(AtomicBool::new(false)), Arc::new(Cancellable(disk.clone())));
+    let (cancel, theirs) = (Arc::new(AtomicBool::new(false)), Arc::new(CancellableDisk(disk.clone())));
     let flag = Arc::clone(&cancel);
     disk.at_waits(move |waited| flag.store(waited >= Duration::from_secs(1), Relaxed));
-    let store = Store::new(theirs, PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store = Store::new(theirs, PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let refused = cancellable(cancel, || store.hold()).unwrap_err();
     assert!(refused.to_string().contains("interrupted"), "{refused}");
     assert_eq!(disk.waited(), Duration::from_secs(1));
@@ -230,7 +234,7 @@ fn a_disk_that_fails_while_a_start_waits_for_a_command_is_reported_as_such_and_n
     for operations in 0..8 {
         let (disk, _) = two_checkpoints();
         let _reader = disk.lock_to_read(&lock()).unwrap().expect("no server is there");
-        let one = Keep { count: 1, max_age: None };
+        let one = RetentionPolicy { count: 1, max_age: None };
         let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), one).unwrap();
         disk.stop_after(operations);
         reasons.push(store.hold().unwrap_err().to_string());
@@ -243,9 +247,9 @@ fn a_disk_that_fails_while_a_start_waits_for_a_command_is_reported_as_such_and_n
 
 /// A folder that keeps two checkpoints, of which the older one lacks commits; with the paths of both, and the tables as the
 /// older one has them.
-fn without_commits(syncs: Syncs) -> (FakeDisk, [PathBuf; 2], Vec<String>) {
+fn without_commits(syncs: SyncPolicy) -> (FakeDisk, [PathBuf; 2], Vec<String>) {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
-    let two = Keep { count: 2, max_age: None };
+    let two = RetentionPolicy { count: 2, max_age: None };
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap().with_segment_bytes(300);
     let (store, options) = (Arc::new(store), options_of(syncs));
     let journal = Journal::begin(Arc::clone(&made), store, JournalEnd::default(), options, || NOW).unwrap();
@@ -279,12 +283,12 @@ fn is_not_continued(error: Option<&Error>, checkpoint: &Path) -> bool {
 
 #[test]
 fn a_kept_checkpoint_whose_commits_were_removed_with_a_newer_one_is_refused_as_that_and_not_as_damaged() {
-    for syncs in [Syncs::Always, Syncs::Os] {
+    for syncs in [SyncPolicy::Always, SyncPolicy::Os] {
         is_refused_as_not_continued(syncs);
     }
 }
 
-fn is_refused_as_not_continued(syncs: Syncs) {
+fn is_refused_as_not_continued(syncs: SyncPolicy) {
     let (disk, [older, newest], contents_then) = without_commits(syncs);
     let refused = saver(&disk, all()).restore(&older, |_| ()).err();
     assert!(is_not_continued(refused.as_ref(), &older), "{refused:?}");
@@ -303,11 +307,11 @@ fn is_refused_as_not_continued(syncs: Syncs) {
     // What the error advises.
     let (tables, _) = tables(all());
     let elsewhere =
-        Store::new(Arc::new(disk.clone()), PathBuf::from("/new"), Keep { count: 1, max_age: None }).unwrap();
+        Store::new(Arc::new(disk.clone()), PathBuf::from("/new"), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let start = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), elsewhere, || NOW);
     assert!(start.recover(false, true, |_| ()).unwrap().is_none());
     start.restore(&older, |_| ()).unwrap();
-    start.begin_journal(options_of(Syncs::Os)).unwrap();
+    start.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     let now: Vec<String> = tables.iter().map(|table| contents(&tables, table.name())).collect();
     assert_eq!(now, contents_then);
     start.end_journal().unwrap();
@@ -315,7 +319,7 @@ fn is_refused_as_not_continued(syncs: Syncs) {
 
 #[test]
 fn a_repair_of_a_folder_whose_newest_checkpoint_is_gone_reports_the_commits_that_were_removed_with_it() {
-    let (disk, [older, newest], _) = without_commits(Syncs::Os);
+    let (disk, [older, newest], _) = without_commits(SyncPolicy::Os);
     disk.delete(&newest);
     let (any, clock): (Arc<dyn Disk>, Arc<dyn Clock>) = (Arc::new(disk), Arc::new(ManualClock::default()));
     let repaired = repair(&any, Path::new(ROOT), PathBuf::from("/repaired"), &clock, |_| {}, NOW).unwrap();
@@ -325,7 +329,7 @@ fn a_repair_of_a_folder_whose_newest_checkpoint_is_gone_reports_the_commits_that
 
 #[test]
 fn damage_after_commits_that_are_there_is_damage_though_older_files_were_removed() {
-    let (disk, [_, newest], _) = without_commits(Syncs::Os);
+    let (disk, [_, newest], _) = without_commits(SyncPolicy::Os);
     let from = reverie_core::checkpoint::describe(&disk, &newest).unwrap().journal.unwrap().segment;
     disk.edit(&Path::new(ROOT).join(format!("{from:010}.segment")), |bytes| bytes[40] ^= 1);
     let found = verify(&disk, Path::new(ROOT));

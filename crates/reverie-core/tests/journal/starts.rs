@@ -7,9 +7,9 @@ use super::support::saving::{NOW, ROOT};
 use super::support::{Rows, options, queue, tables};
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reverie_core::checkpoint::{Cancellable, Disk, Keep, Store, cancellable, latest};
+use reverie_core::checkpoint::{CancellableDisk, Disk, RetentionPolicy, Store, cancellable, latest};
 use reverie_core::error::Error;
-use reverie_core::journal::{Saver, Syncs, recover, verify};
+use reverie_core::journal::{Saver, SyncPolicy, recover, verify};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Lessee, TableOptions};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub fn saver(disk: &FakeDisk, made: Vec<TableOptions>) -> Saver {
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     Saver::new(tables(made).0, Arc::new(disk.clone()), store, || NOW)
 }
 
@@ -33,7 +34,7 @@ fn newest_segment(disk: &FakeDisk) -> PathBuf {
 
 #[test]
 fn a_server_that_starts_while_another_writes_the_journal_reads_none_of_it_before_that_one_has_ended() {
-    let mut first = server(options_of(Syncs::Always));
+    let mut first = server(options_of(SyncPolicy::Always));
     wait(first.insert("rows", 1.0)).unwrap();
     let second = saver(&first.disk, all());
     let refused = second.recover(false, false, |_| ()).unwrap_err();
@@ -46,14 +47,14 @@ fn a_server_that_starts_while_another_writes_the_journal_reads_none_of_it_before
     first.store.release();
     second.recover(false, false, |_| ()).unwrap().expect("a checkpoint");
     assert!(!is_free(&first.disk), "no other server writes before the journal begins");
-    second.begin_journal(options_of(Syncs::Os)).unwrap();
+    second.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     assert_eq!(left(&first.disk), acknowledged);
     second.end_journal().unwrap();
 }
 
 #[test]
 fn a_start_that_fails_leaves_the_folder_to_other_servers() {
-    let first = server(options_of(Syncs::Os));
+    let first = server(options_of(SyncPolicy::Os));
     first.journal.stop().unwrap();
     let disk = first.disk.after_crash(Names::All, Tail::All);
     let manifest = latest(&disk, Path::new(ROOT)).unwrap().unwrap();
@@ -65,29 +66,29 @@ fn a_start_that_fails_leaves_the_folder_to_other_servers() {
     disk.edit(&manifest, |bytes| bytes[30] ^= 1);
     second.recover(false, false, |_| ()).unwrap();
     disk.stop_after(0);
-    assert!(second.begin_journal(options_of(Syncs::Os)).is_err());
+    assert!(second.begin_journal(options_of(SyncPolicy::Os)).is_err());
     disk.stop_after(1 << 40);
     assert!(is_free(&disk));
 }
 
 #[test]
 fn a_journal_does_not_begin_in_a_folder_whose_tables_were_not_recovered() {
-    let first = server(options_of(Syncs::Os));
+    let first = server(options_of(SyncPolicy::Os));
     first.journal.stop().unwrap();
     let disk = first.disk.after_crash(Names::All, Tail::All);
-    let refused = saver(&disk, all()).begin_journal(options_of(Syncs::Os)).unwrap_err();
+    let refused = saver(&disk, all()).begin_journal(options_of(SyncPolicy::Os)).unwrap_err();
     assert!(matches!(refused, Error::InvalidArgument(_)) && refused.to_string().contains("recovered"), "{refused}");
     let second = saver(&disk, all());
     second.recover(false, false, |_| ()).unwrap();
-    second.begin_journal(options_of(Syncs::Os)).unwrap();
-    assert!(matches!(second.begin_journal(options_of(Syncs::Os)), Err(Error::InvalidArgument(_))));
+    second.begin_journal(options_of(SyncPolicy::Os)).unwrap();
+    assert!(matches!(second.begin_journal(options_of(SyncPolicy::Os)), Err(Error::InvalidArgument(_))));
     assert!(!is_free(&disk), "the journal goes on");
     second.end_journal().unwrap();
 }
 
 /// A folder whose server was killed while a client held a draw of its queue; with bytes of a write that did not finish.
 fn killed(torn: bool) -> FakeDisk {
-    let mut first = server(options_of(Syncs::Os));
+    let mut first = server(options_of(SyncPolicy::Os));
     for value in 0..8 {
         wait(first.insert("queue", f64::from(value))).unwrap();
     }
@@ -107,8 +108,9 @@ fn killed(torn: bool) -> FakeDisk {
 fn cancelled_work_fails_and_leaves_what_it_reads_as_it_was_and_other_work_goes_on() {
     let disk = killed(false);
     let (before, root) = (left(&disk), Path::new(ROOT));
-    let theirs = Cancellable(disk.clone());
-    let store = Store::new(Arc::new(theirs.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let theirs = CancellableDisk(disk.clone());
+    let store =
+        Store::new(Arc::new(theirs.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let start = Saver::new(tables(all()).0, Arc::new(theirs.clone()), store, || NOW);
     let is_cancelled =
         |error: Option<Error>| matches!(error, Some(Error::Storage { reason, .. }) if reason.contains("interrupted"));
@@ -132,7 +134,7 @@ fn fail_a_start(disk: &FakeDisk, made: Vec<TableOptions>) {
     let start = saver(disk, made);
     start.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
     disk.fail_renames(Some(false));
-    start.begin_journal(options_of(Syncs::Os)).unwrap_err();
+    start.begin_journal(options_of(SyncPolicy::Os)).unwrap_err();
     disk.fail_renames(None);
     assert!(disk.names().iter().any(|name| name.ends_with(".unfinished")), "it has written its manifest, or more");
 }
@@ -152,7 +154,7 @@ fn a_torn_journal_with_leases_is_read_again_after_starts_that_ended_before_their
         }
         let last = saver(&disk, all());
         last.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
-        last.begin_journal(options_of(Syncs::Os)).unwrap();
+        last.begin_journal(options_of(SyncPolicy::Os)).unwrap();
         last.end_journal().unwrap();
         assert_eq!(left(&disk), before, "torn: {torn}");
     }
@@ -184,7 +186,7 @@ fn a_journal_that_lost_its_end_with_the_machine_during_the_next_start_is_read_to
 
 #[test]
 fn without_the_checkpoint_of_a_start_that_went_on_the_one_before_it_has_what_came_after_both() {
-    let mut first = server(options_of(Syncs::Os));
+    let mut first = server(options_of(SyncPolicy::Os));
     // So that the next server goes on with this segment: most of it is a chunk of which it has items.
     let values: Vec<f64> = (0..400).map(f64::from).collect();
     let items = first.rows.inserts(&values);
@@ -192,12 +194,12 @@ fn without_the_checkpoint_of_a_start_that_went_on_the_one_before_it_has_what_cam
     let disk = first.disk.after_crash(Names::All, Tail::All);
     first.journal.stop().unwrap();
     fail_a_start(&disk, all());
-    let two = Keep { count: 2, max_age: None };
+    let two = RetentionPolicy { count: 2, max_age: None };
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap();
     let (made, _) = tables(all());
     let second = Saver::new(Arc::clone(&made), Arc::new(disk.clone()), store, || NOW);
     second.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
-    second.begin_journal(options_of(Syncs::Os)).unwrap();
+    second.begin_journal(options_of(SyncPolicy::Os)).unwrap();
     wait(made.get("queue").unwrap().insert(Rows::new(&made).inserts(&[5.0])).unwrap()).unwrap();
     let disk = disk.after_crash(Names::All, Tail::All);
     second.end_journal().unwrap();
@@ -207,7 +209,7 @@ fn without_the_checkpoint_of_a_start_that_went_on_the_one_before_it_has_what_cam
 }
 
 /// A server that has taken a checkpoint before its first write, and was killed after `inserts` with `syncs`.
-fn idle_at_first(syncs: Syncs, inserts: u32) -> FakeDisk {
+fn idle_at_first(syncs: SyncPolicy, inserts: u32) -> FakeDisk {
     let mut first = server(options_of(syncs));
     first.journal.save().unwrap();
     for value in 0..inserts {
@@ -233,7 +235,7 @@ fn refuses_every_change(disk: &FakeDisk, segment: &Path, before: usize) {
 
 #[test]
 fn a_changed_byte_in_the_journal_of_a_server_that_was_idle_at_first_is_refused() {
-    let disk = idle_at_first(Syncs::Always, 3);
+    let disk = idle_at_first(SyncPolicy::Always, 3);
     let segment = newest_segment(&disk);
     // The last commits were not followed by one that records that they were on the disk.
     let size = disk.files().into_iter().find(|(path, _)| *path == segment).unwrap().1.len();
@@ -242,7 +244,7 @@ fn a_changed_byte_in_the_journal_of_a_server_that_was_idle_at_first_is_refused()
 
 #[test]
 fn the_end_of_the_journal_of_a_server_that_was_idle_at_first_is_reported_as_torn() {
-    let disk = idle_at_first(Syncs::Os, 1);
+    let disk = idle_at_first(SyncPolicy::Os, 1);
     let segment = newest_segment(&disk);
     disk.edit(&segment, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let recovered = recover(&disk, Path::new(ROOT), tables(all()).0.bytes().0).unwrap().unwrap();
@@ -252,13 +254,13 @@ fn the_end_of_the_journal_of_a_server_that_was_idle_at_first_is_reported_as_torn
 #[test]
 fn a_changed_byte_after_a_start_whose_checkpoint_is_gone_is_refused() {
     let disk = killed(false);
-    let two = Keep { count: 2, max_age: None };
+    let two = RetentionPolicy { count: 2, max_age: None };
     let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), two).unwrap();
     let (made, _) = tables(all());
     let second = Saver::new(Arc::clone(&made), Arc::new(disk.clone()), store, || NOW);
     second.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
     // The lease makes it write a segment before its checkpoint is there.
-    second.begin_journal(options_of(Syncs::Always)).unwrap();
+    second.begin_journal(options_of(SyncPolicy::Always)).unwrap();
     let segment = newest_segment(&disk);
     let of_start = disk.files().into_iter().find(|(path, _)| *path == segment).unwrap().1.len();
     for value in [5.0, 6.0] {
@@ -272,7 +274,7 @@ fn a_changed_byte_after_a_start_whose_checkpoint_is_gone_is_refused() {
 
 #[test]
 fn a_checkpoint_that_a_journal_continues_is_not_restored_without_it() {
-    let mut first = server(options_of(Syncs::Os));
+    let mut first = server(options_of(SyncPolicy::Os));
     wait(first.insert("rows", 1.0)).unwrap();
     let disk = first.disk.after_crash(Names::All, Tail::All);
     let path = latest(&disk, Path::new(ROOT)).unwrap().unwrap();
@@ -284,14 +286,16 @@ fn a_checkpoint_that_a_journal_continues_is_not_restored_without_it() {
     );
     assert_eq!(disk.files(), files);
     // A checkpoint of another folder leaves that one as it is.
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from("/other"), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from("/other"), RetentionPolicy { count: 1, max_age: None })
+            .unwrap();
     Saver::new(tables(all()).0, Arc::new(disk), store, || NOW).restore(&path, |_| ()).unwrap();
     first.journal.stop().unwrap();
 }
 
 #[test]
 fn a_checkpoint_that_has_all_of_a_journal_but_leases_is_restored_without_it() {
-    let mut first = server(options_of(Syncs::Always));
+    let mut first = server(options_of(SyncPolicy::Always));
     (0..2).for_each(|value| _ = wait(first.insert("queue", f64::from(value))).unwrap());
     let lessee = Some(Lessee { sender: [7; 16], request: 1 });
     let request = SampleRequest { num_samples: 1, lessee, ..SampleRequest::default() };

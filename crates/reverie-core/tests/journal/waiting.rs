@@ -4,13 +4,13 @@ use super::support::disk::{FakeDisk, Names, Pages, Tail};
 use super::support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};
 use super::support::saving::{NOW, ROOT, contents};
 use super::support::{self, Rows, options, queue, tables};
-use reverie_core::checkpoint::{Disk, Keep, Store};
+use reverie_core::checkpoint::{Disk, RetentionPolicy, Store};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
-use reverie_core::journal::{JournalEnd, JournalOptions, Log, Repaired, Syncs, recover, repair, verify};
+use reverie_core::journal::{JournalEnd, JournalOptions, Log, RepairOutcome, SyncPolicy, recover, repair, verify};
 use reverie_core::replay::Replay;
 use reverie_core::sample::SampleRequest;
-use reverie_core::table::{Change, Durable, InsertReason, Lessee, TableOptions};
+use reverie_core::table::{Change, InsertReason, Lessee, TableJournal, TableOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 #[test]
 fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
-    for syncs in [Syncs::Os, Syncs::Interval(LONG), Syncs::Always] {
+    for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG), SyncPolicy::Always] {
         let mut server = server(options_of(syncs));
         wait(server.insert("rows", 1.0)).unwrap();
         wait(server.insert("queue", 2.0)).unwrap();
@@ -34,7 +34,7 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
         let lines = |state: &[String]| state.iter().map(|table| table.lines().count()).collect::<Vec<_>>();
         assert_eq!(lines(&names(Tail::All)), lines(&now(&server)), "{syncs:?}");
         let is_there = lines(&names(Tail::None)) == lines(&now(&server));
-        assert_eq!(is_there, syncs == Syncs::Always, "{syncs:?}");
+        assert_eq!(is_there, syncs == SyncPolicy::Always, "{syncs:?}");
         wait(server.journal.durable(true)).unwrap();
         assert_eq!(lines(&names(Tail::None)), lines(&now(&server)), "{syncs:?}: a request for the disk has it");
         server.journal.stop().unwrap();
@@ -44,7 +44,7 @@ fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_a
 
 #[test]
 fn deletes_resets_and_configurations_are_written_before_they_are_acknowledged() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     let keys: Vec<i64> = wait(server.insert("rows", 1.0)).unwrap().iter().map(|key| key.get()).collect();
     wait(server.insert("queue", 1.0)).unwrap();
     let count = |server: &Server| left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count();
@@ -60,7 +60,7 @@ fn deletes_resets_and_configurations_are_written_before_they_are_acknowledged() 
 
 #[test]
 fn a_full_disk_holds_inserts_back_and_lets_them_go_on_when_there_is_room() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     wait(server.insert("rows", 1.0)).unwrap();
     server.disk.set_capacity(Some(server.disk.size() + 20));
     let mut waiting = server.insert("rows", 2.0);
@@ -119,7 +119,7 @@ fn a_disk_that_stays_full_is_tried_again_without_new_files_and_all_is_there_at_t
 
 #[test]
 fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     wait(server.insert("rows", 1.0)).unwrap();
     server.disk.stop_after(0);
     assert!(matches!(wait(server.insert("rows", 2.0)), Err(Error::Storage { .. })));
@@ -139,7 +139,7 @@ fn a_write_that_fails_stops_the_journal_and_inserts_with_it_while_draws_go_on() 
 #[test]
 fn a_sync_that_fails_stops_the_journal_also_if_a_checkpoint_made_it() {
     for by_checkpoint in [false, true] {
-        let mut server = server(options_of(Syncs::Interval(LONG)));
+        let mut server = server(options_of(SyncPolicy::Interval(LONG)));
         wait(server.insert("rows", 1.0)).unwrap();
         wait(server.journal.durable(true)).unwrap();
         wait(server.insert("rows", 2.0)).unwrap();
@@ -161,7 +161,7 @@ fn a_sync_that_fails_stops_the_journal_also_if_a_checkpoint_made_it() {
 fn a_request_for_the_disk_makes_the_journal_write_at_once_or_waits_for_its_turn_and_is_counted() {
     // Longer than the test waits.
     let never = Duration::from_secs(3600);
-    let mut server = server(JournalOptions { interval: never, ..options_of(Syncs::Interval(never)) });
+    let mut server = server(JournalOptions { interval: never, ..options_of(SyncPolicy::Interval(never)) });
     wait(server.insert("rows", 1.0)).unwrap();
     let mut later = server.journal.durable(false);
     assert_eq!((later.poll(), server.journal.info().waiting, server.journal.info().syncs), (None, 0, 0));
@@ -190,7 +190,9 @@ fn a_draw_counts_whose_item_was_deleted_or_evicted_before_it_was_acknowledged() 
     for evicts in [false, true] {
         let (tables, _) = tables(vec![twice.clone()]);
         let disk = FakeDisk::default();
-        let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+        let store =
+            Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None })
+                .unwrap();
         let log = Log::begin(Arc::clone(&tables), Arc::new(store), JournalEnd::default(), || NOW).unwrap();
         let (table, mut rows) = (tables.get("rows").unwrap(), Rows::new(&tables));
         drop(table.insert(rows.inserts(&[1.0])).unwrap());
@@ -222,7 +224,7 @@ fn a_draw_counts_whose_item_was_deleted_or_evicted_before_it_was_acknowledged() 
 
 #[test]
 fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none_was_taken() {
-    let mut server = server(options_of(Syncs::Os));
+    let mut server = server(options_of(SyncPolicy::Os));
     let (asks, asked) = std::sync::mpsc::channel();
     server.journal.checkpoint_by(2000, move || asks.send(()).unwrap());
     // The bytes two rounds before the end, and at the end: a thread that commits wakes this one before it asks, so that this
@@ -248,7 +250,7 @@ fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none
 
 #[test]
 fn a_checkpoint_shortens_the_journal_and_the_next_start_goes_on_from_it() {
-    let mut server = server(options_of(Syncs::Os));
+    let mut server = server(options_of(SyncPolicy::Os));
     for value in 0..30 {
         wait(server.insert("rows", f64::from(value))).unwrap();
     }
@@ -264,7 +266,7 @@ fn a_checkpoint_shortens_the_journal_and_the_next_start_goes_on_from_it() {
 fn settings_without_a_meaning_are_refused() {
     let refused = |options: JournalOptions| assert!(matches!(options.validate(), Err(Error::InvalidArgument(_))));
     refused(JournalOptions { interval: Duration::ZERO, ..JournalOptions::default() });
-    refused(JournalOptions { syncs: Syncs::Interval(Duration::ZERO), ..JournalOptions::default() });
+    refused(JournalOptions { syncs: SyncPolicy::Interval(Duration::ZERO), ..JournalOptions::default() });
     refused(JournalOptions { max_unsynced_bytes: 0, ..JournalOptions::default() });
     JournalOptions::default().validate().unwrap();
 }
@@ -272,7 +274,7 @@ fn settings_without_a_meaning_are_refused() {
 #[test]
 fn beyond_the_bytes_that_may_be_lost_a_commit_waits_for_the_disk() {
     for (most, is_there) in [(1, true), (1 << 20, false)] {
-        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(Syncs::Os) });
+        let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(SyncPolicy::Os) });
         wait(server.insert("rows", 1.0)).unwrap();
         let found = left(&server.disk.after_crash(Names::Synced, Tail::None))[0].lines().count();
         assert_eq!(found == 3, is_there, "{most}");
@@ -282,7 +284,7 @@ fn beyond_the_bytes_that_may_be_lost_a_commit_waits_for_the_disk() {
 
 #[test]
 fn a_flipped_bit_of_what_was_on_the_disk_is_refused_or_harmless_wherever_it_is() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     for value in 0..4 {
         wait(server.insert("rows", f64::from(value))).unwrap();
     }
@@ -324,7 +326,7 @@ fn started_with(disk: &FakeDisk, max_size: u64, always: bool) -> u64 {
 
 #[test]
 fn limits_that_were_changed_are_there_after_a_start_unless_the_constructor_gives_others_than_before() {
-    let mut server = server(options_of(Syncs::Always));
+    let mut server = server(options_of(SyncPolicy::Always));
     let configure = |max_size| {
         let change = Change { max_size: Some(max_size), ..Change::default() };
         wait(server.tables.configure("rows", change)).unwrap();
@@ -344,7 +346,7 @@ fn limits_that_were_changed_are_there_after_a_start_unless_the_constructor_gives
 
 #[test]
 fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_nothing_in_the_damaged_folder() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     for value in 0..4 {
         wait(server.insert("rows", f64::from(value))).unwrap();
     }
@@ -362,7 +364,7 @@ fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_no
             match repair(&any, Path::new(ROOT), PathBuf::from("/repaired"), &clock, |_| {}, NOW) {
                 Err(Error::DamagedFile { .. }) => refused += 1,
                 Err(other) => panic!("{path:?} {at}: {other}"),
-                Ok(Repaired { losses, .. }) => {
+                Ok(RepairOutcome { losses, .. }) => {
                     let (tables, _) = tables(all());
                     let found =
                         recover(&disk, Path::new("/repaired"), tables.bytes().0).unwrap().expect("it was saved");

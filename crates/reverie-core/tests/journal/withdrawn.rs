@@ -5,17 +5,17 @@ use super::support::journaled::{LONG, Server, left, now, options_of, server, wai
 use reverie_core::append::{MultiTableInsert, SplitInsert};
 use reverie_core::batch::ONE_BY_ONE;
 use reverie_core::error::Error;
-use reverie_core::journal::Syncs;
+use reverie_core::journal::SyncPolicy;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::table::{Change, Durable, Keys, Priority, Ticket};
+use reverie_core::table::{Change, Keys, Priority, TableJournal, Ticket};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
 /// A server with an item in each table, whose disk has no room for more.
 fn full() -> Server {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     wait(server.insert("rows", 1.0)).unwrap();
     wait(server.insert("queue", 1.0)).unwrap();
     server.disk.set_capacity(Some(server.disk.size() + 20));
@@ -76,10 +76,11 @@ fn an_insert_that_is_withdrawn_before_its_commit_is_an_error_with_all_keys_and_i
 
 #[test]
 fn a_kill_after_the_answer_of_a_withdrawn_request_undoes_no_part_of_it() {
-    for syncs in [Syncs::Os, Syncs::Interval(LONG), Syncs::Always] {
+    for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG), SyncPolicy::Always] {
         let mut server = server(options_of(syncs));
         // With `always` also a loss of power.
-        let (names, tail) = if syncs == Syncs::Always { (Names::Synced, Tail::None) } else { (Names::All, Tail::All) };
+        let (names, tail) =
+            if syncs == SyncPolicy::Always { (Names::Synced, Tail::None) } else { (Names::All, Tail::All) };
         let in_queue = |server: &Server| left(&server.disk.after_crash(names, tail))[1].lines().count();
         let mut insert = insert_too_many(&mut server);
         assert!(insert.poll().is_none());
@@ -98,7 +99,7 @@ fn a_kill_after_the_answer_of_a_withdrawn_request_undoes_no_part_of_it() {
 
 #[test]
 fn a_wait_for_the_commit_of_a_part_makes_that_commit() {
-    let mut server = server(options_of(Syncs::Interval(LONG)));
+    let mut server = server(options_of(SyncPolicy::Interval(LONG)));
     assert_eq!(insert_too_many(&mut server).cancel_within(LONG).unwrap().len(), 10);
     let killed = |server: &Server| left(&server.disk.after_crash(Names::All, Tail::All))[1].lines().count();
     assert_eq!(killed(&server), now(&server)[1].lines().count());

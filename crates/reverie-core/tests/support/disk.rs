@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Is called with the time that was waited.
-type Waits = Box<dyn FnMut(Duration) + Send>;
+type WaitCallback = Box<dyn FnMut(Duration) + Send>;
 
 #[derive(Clone, Debug, Default)]
 struct Data {
@@ -33,7 +33,7 @@ struct State {
     /// How long callers have waited, in all.
     waited: Duration,
     /// Called at the end of each wait, with that.
-    waits: Option<Waits>,
+    waits: Option<WaitCallback>,
     operations: u64,
     stop_at: Option<u64>,
     /// Bytes of all files at most.

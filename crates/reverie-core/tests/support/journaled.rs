@@ -3,9 +3,9 @@
 use super::disk::FakeDisk;
 use super::saving::{NOW, ROOT, contents};
 use super::{Rows, options, queue, tables};
-use reverie_core::checkpoint::{Keep, Store};
+use reverie_core::checkpoint::{RetentionPolicy, Store};
 use reverie_core::error::Error;
-use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, Syncs, recover};
+use reverie_core::journal::{Journal, JournalEnd, JournalOptions, Log, SyncPolicy, recover};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::{Tables, Ticket};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub const LONG: Duration = Duration::from_secs(60);
 
-pub fn options_of(syncs: Syncs) -> JournalOptions {
+pub fn options_of(syncs: SyncPolicy) -> JournalOptions {
     // So that only requests that wait cause writes.
     JournalOptions { syncs, interval: LONG, ..JournalOptions::default() }
 }
@@ -34,7 +34,8 @@ pub fn all() -> Vec<reverie_core::table::TableOptions> {
 pub fn server(options: JournalOptions) -> Server {
     let (tables, _) = tables(all());
     let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let (store, start) = (Arc::new(store), JournalEnd::default());
     let journal = Journal::begin(Arc::clone(&tables), Arc::clone(&store), start, options, || NOW).unwrap();
     Server { rows: Rows::new(&tables), disk, tables, store, journal }
@@ -71,7 +72,8 @@ impl Server {
 pub fn small_segments() -> (Arc<Tables>, FakeDisk, Log) {
     let (tables, _) = tables(all());
     let disk = FakeDisk::default();
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let store = Arc::new(store.with_segment_bytes(300));
     let log = Log::begin(Arc::clone(&tables), store, JournalEnd::default(), || NOW).unwrap();
     (tables, disk, log)

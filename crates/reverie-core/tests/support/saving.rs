@@ -3,7 +3,7 @@
 use super::disk::FakeDisk;
 use super::{Rows, cell, f64_of, options, queue, spec, tables};
 use reverie_core::append::{ColumnCells, ItemColumn, Sink, StepWriter, WriterOptions};
-use reverie_core::checkpoint::{Difference, Keep, Saved, Store, latest, load};
+use reverie_core::checkpoint::{Difference, RetentionPolicy, SaveOutcome, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::item::{self, Body, Item, Part, Span};
 use reverie_core::sample::SampleRequest;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 pub const ROOT: &str = "/data/checkpoints";
 pub const NOW: Duration = Duration::from_secs(1_000_000);
-pub const KEEP: Keep = Keep { count: 2, max_age: None };
+pub const KEEP: RetentionPolicy = RetentionPolicy { count: 2, max_age: None };
 
-pub fn store(disk: &FakeDisk, keep: Keep) -> Store {
+pub fn store(disk: &FakeDisk, keep: RetentionPolicy) -> Store {
     Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), keep).unwrap()
 }
 
-pub fn save(store: &Store, tables: &Tables) -> Saved {
+pub fn save(store: &Store, tables: &Tables) -> SaveOutcome {
     let saved = store.save(tables, NOW).unwrap();
     assert_eq!(saved.left_behind, None);
     saved

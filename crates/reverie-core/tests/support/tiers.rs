@@ -1,7 +1,7 @@
 //! Disk tiers in folders of their own.
 #![allow(dead_code)]
 
-use reverie_core::checkpoint::{Disk, Folder};
+use reverie_core::checkpoint::{Disk, LocalFileSystem};
 use reverie_core::chunk::{Meter, TierOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Temporary {
 
     /// The names of the files of chunks.
     pub fn files(&self) -> Vec<String> {
-        let names = Folder.list(&self.0).unwrap();
+        let names = LocalFileSystem.list(&self.0).unwrap();
         names.into_iter().filter(|name| name.ends_with(".chunks")).collect()
     }
 }
@@ -36,7 +36,7 @@ pub fn options(folder: &Temporary, memory_bytes: u64) -> TierOptions {
 
 pub fn meter(options: TierOptions) -> Arc<Meter> {
     let meter = Arc::new(Meter::new());
-    meter.set_tier(options, Arc::new(Folder)).unwrap();
+    meter.set_tier(options, Arc::new(LocalFileSystem)).unwrap();
     meter
 }
 

@@ -10,7 +10,7 @@ use reverie_core::item;
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{
-    Change, InsertReason, Inserts, Keys, Obstacle, Priority, Sent, SharedTable, TableOptions, Tables,
+    BlockReason, Change, InsertReason, Inserts, Keys, Priority, SentInsert, SharedTable, TableOptions, Tables,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use std::time::Duration;
 /// Items that share no chunk count for this much, and a little for the header.
 const ITEM: u64 = 10_000;
 
-struct Big(RowWriter);
+struct BigRowWriter(RowWriter);
 
-impl Big {
+impl BigRowWriter {
     fn new(tables: &Arc<Tables>) -> Self {
         let sink: Arc<dyn Sink> = tables.clone();
         Self(RowWriter::new(sink, Compression::None, false))
@@ -52,7 +52,7 @@ fn exhausted(error: Option<Error>) -> bool {
 #[test]
 fn an_insert_goes_on_while_a_reader_still_holds_what_it_consumed() {
     let (tables, _) = bounded_tables(vec![queue("q", 100)], budget(3));
-    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
     assert!(q.insert(big.items(3)).unwrap().is_done());
     let mut waiting = q.insert(big.items(1)).unwrap();
     assert!(!waiting.is_done());
@@ -67,7 +67,7 @@ fn an_insert_goes_on_while_a_reader_still_holds_what_it_consumed() {
 #[test]
 fn inserts_that_wait_do_not_count_against_one_another() {
     let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], budget(3));
-    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables));
+    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), BigRowWriter::new(&tables));
     assert!(q.insert(big.items(2)).unwrap().is_done());
     assert!(t.insert(big.items(1)).unwrap().is_done());
     let mut waiting: Vec<_> = (0..2).map(|_| t.insert(big.items(1)).unwrap()).collect();
@@ -80,9 +80,9 @@ fn inserts_that_wait_do_not_count_against_one_another() {
 #[test]
 fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
     let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], budget(3));
-    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables));
+    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), BigRowWriter::new(&tables));
     assert!(q.insert(big.items(1)).unwrap().is_done());
-    let sent = Sent { sender: [7; 16], number: 1 };
+    let sent = SentInsert { sender: [7; 16], number: 1 };
     let mut group = t.insert_sent(big.items(5), sent, Keys::new()).unwrap();
     assert!(!group.is_done());
     take(q, 1);
@@ -108,7 +108,7 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
 #[test]
 fn a_group_that_does_not_fit_and_that_nothing_makes_room_for_is_refused_as_a_whole() {
     let (tables, _) = bounded_tables(vec![options("t", 5), options("small", 2)], budget(3));
-    let (t, mut big) = (tables.get("t").unwrap(), Big::new(&tables));
+    let (t, mut big) = (tables.get("t").unwrap(), BigRowWriter::new(&tables));
     assert!(exhausted(t.insert(big.items(4)).err()));
     assert_eq!(t.info().size, 0);
     assert!(tables.get("small").unwrap().insert(big.items(4)).unwrap().is_done(), "the first two make room");
@@ -117,7 +117,7 @@ fn a_group_that_does_not_fit_and_that_nothing_makes_room_for_is_refused_as_a_who
 #[test]
 fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_bytes() {
     let (tables, _) = bounded_tables(vec![queue("q", 100)], Some(3 * ITEM));
-    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
     assert!(q.insert(big.items(1)).unwrap().is_done());
     let sink: Arc<dyn Sink> = tables.clone();
     let bytes = vec![1_u8; 4 * ITEM as usize];
@@ -130,13 +130,14 @@ fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_b
 #[test]
 fn time_for_which_an_insert_waits_for_bytes_is_not_counted_for_the_limiter() {
     let (tables, clock) = bounded_tables(vec![queue("q", 4)], budget(2));
-    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
     assert!(q.insert(big.items(2)).unwrap().is_done());
     let waiting = q.insert(big.items(1)).unwrap();
     clock.advance(std::time::Duration::from_secs(3));
     let seconds = || {
         let inserts = q.blocked().0;
-        [Obstacle::Bytes, Obstacle::Limiter, Obstacle::Memory, Obstacle::Turn].map(|block| inserts.of(block).as_secs())
+        [BlockReason::Bytes, BlockReason::Limiter, BlockReason::Memory, BlockReason::Turn]
+            .map(|block| inserts.of(block).as_secs())
     };
     assert_eq!(seconds(), [3, 0, 0, 0]);
     take(q, 1);
@@ -149,7 +150,7 @@ fn time_for_which_an_insert_waits_for_bytes_is_not_counted_for_the_limiter() {
 fn tables_with_budgets_of_their_own_make_room_under_a_servers_budget_of_the_same_size() {
     let own = budget(3);
     let (tables, _) = bounded_tables(vec![TableOptions { max_bytes: own, ..options("t", 100) }], own);
-    let (t, mut big) = (tables.get("t").unwrap(), Big::new(&tables));
+    let (t, mut big) = (tables.get("t").unwrap(), BigRowWriter::new(&tables));
     for _ in 0..10 {
         assert!(t.insert(big.items(1)).unwrap().is_done());
     }
@@ -160,7 +161,7 @@ fn tables_with_budgets_of_their_own_make_room_under_a_servers_budget_of_the_same
 fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
     // Chunks check that themselves, in debug builds.
     let (tables, clock) = bounded_tables(vec![queue("q", 1), queue("r", 1)], None);
-    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
     let withdrawn = q.insert(big.items(4)).unwrap();
     withdrawn.cancel().unwrap();
     let refused = big.items(1).into_iter().map(|(item, _)| (item, Priority::Value(f64::NAN))).collect();
@@ -186,11 +187,11 @@ fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
 fn an_item_that_fills_a_servers_budget_to_the_last_byte_goes_in_and_one_byte_more_waits() {
     for (less, goes_in) in [(0, true), (1, false)] {
         let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], None);
-        let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+        let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
         assert!(q.insert(big.items(2)).unwrap().is_done());
         let full = tables.bytes().0.table_bytes();
         let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], Some(full - less));
-        let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+        let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));
         assert!(q.insert(big.items(1)).unwrap().is_done());
         let second = q.insert(big.items(1)).unwrap();
         assert_eq!((second.is_done(), tables.bytes().0.table_bytes() == full), (goes_in, goes_in));
@@ -198,13 +199,13 @@ fn an_item_that_fills_a_servers_budget_to_the_last_byte_goes_in_and_one_byte_mor
 }
 
 /// A writer of chunks that take next to nothing once they are packed.
-struct Packing {
+struct PackingWriter {
     writer: StepWriter,
     column: usize,
     steps: u64,
 }
 
-impl Packing {
+impl PackingWriter {
     fn new(tables: &Arc<Tables>) -> Self {
         let sink: Arc<dyn Sink> = tables.clone();
         let options = WriterOptions { keep_alive: 1, chunk_length: Some(2), compression: Compression::Zstd };
@@ -229,7 +230,7 @@ impl Packing {
 fn an_insert_that_waits_for_bytes_goes_on_when_a_chunk_of_another_table_is_packed() {
     let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], Some(4 * ITEM));
     let (q, t, mut big, mut packing) =
-        (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables), Packing::new(&tables));
+        (tables.get("q").unwrap(), tables.get("t").unwrap(), BigRowWriter::new(&tables), PackingWriter::new(&tables));
     // Two cells of room, of which one is written.
     assert!(t.insert(packing.item()).unwrap().is_done());
     assert!(q.insert(big.items(1)).unwrap().is_done());
@@ -243,7 +244,7 @@ fn an_insert_that_waits_for_bytes_goes_on_when_a_chunk_of_another_table_is_packe
 #[test]
 fn an_insert_that_waits_for_bytes_goes_on_when_its_own_chunk_is_packed() {
     let (tables, _) = bounded_tables(vec![queue("q", 100)], Some(3 * ITEM));
-    let (q, mut big, mut packing) = (tables.get("q").unwrap(), Big::new(&tables), Packing::new(&tables));
+    let (q, mut big, mut packing) = (tables.get("q").unwrap(), BigRowWriter::new(&tables), PackingWriter::new(&tables));
     assert!(q.insert(big.items(2)).unwrap().is_done());
     let mut waiting = q.insert(packing.item()).unwrap();
     assert!(waiting.poll().is_none());
@@ -265,7 +266,7 @@ fn packing_looks_at_no_table_while_no_insert_waits_for_bytes() {
     let clock = Arc::new(Counting::default());
     let as_clock: Arc<dyn Clock> = clock.clone();
     let tables = Arc::new(Tables::new(vec![queue("q", 1)], Some(100 * ITEM), &as_clock, 7).unwrap());
-    let (q, mut big, mut packing) = (tables.get("q").unwrap(), Big::new(&tables), Packing::new(&tables));
+    let (q, mut big, mut packing) = (tables.get("q").unwrap(), BigRowWriter::new(&tables), PackingWriter::new(&tables));
     assert!(q.insert(big.items(1)).unwrap().is_done());
     let mut waiting = q.insert(big.items(1)).unwrap();
     let before = clock.0.load(std::sync::atomic::Ordering::Relaxed);
@@ -277,7 +278,7 @@ fn packing_looks_at_no_table_while_no_insert_waits_for_bytes() {
 #[test]
 fn a_chunk_in_two_tables_counts_once_for_the_server() {
     let (tables, _) = bounded_tables(vec![options("a", 100), options("b", 100)], budget(3));
-    let (a, b, mut big) = (tables.get("a").unwrap(), tables.get("b").unwrap(), Big::new(&tables));
+    let (a, b, mut big) = (tables.get("a").unwrap(), tables.get("b").unwrap(), BigRowWriter::new(&tables));
     let items = big.items(3);
     assert!(a.insert(items.clone()).unwrap().is_done());
     assert!(b.insert(items).unwrap().is_done());
@@ -292,8 +293,8 @@ fn a_chunk_in_two_tables_counts_once_for_the_server() {
 
 #[test]
 fn freeing_bytes_at_one_table_lets_the_inserts_of_another_go_on() {
-    type Free = fn(&SharedTable);
-    let frees: [(&str, Free); 3] = [
+    type FreeingCall = fn(&SharedTable);
+    let frees: [(&str, FreeingCall); 3] = [
         ("reset", |table| table.reset().unwrap()),
         ("configure", |table| table.configure(Change { max_size: Some(1), ..Change::default() }).unwrap()),
         ("delete", |table| {
@@ -305,7 +306,7 @@ fn freeing_bytes_at_one_table_lets_the_inserts_of_another_go_on() {
     for (name, free) in frees {
         let (tables, _) = bounded_tables(vec![queue("q", 100), options("a", 100), options("b", 100)], budget(4));
         let [q, a, b] = ["q", "a", "b"].map(|name| tables.get(name).unwrap());
-        let mut big = Big::new(&tables);
+        let mut big = BigRowWriter::new(&tables);
         assert!(q.insert(big.items(1)).unwrap().is_done());
         assert!(a.insert(big.items(3)).unwrap().is_done());
         let mut waiting = b.insert(big.items(1)).unwrap();

@@ -4,7 +4,7 @@ use super::support::{Rows, options, queue, tables};
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Keys, Neighbours, Sent, SharedTable, Table, TableOptions, Updates};
+use reverie_core::table::{Change, Keys, Neighbours, SentInsert, SharedTable, Table, TableOptions, Updates};
 use std::sync::Arc;
 
 fn keys(table: &Arc<SharedTable>, rows: &mut Rows, n: usize) -> Vec<i64> {
@@ -77,7 +77,7 @@ fn nothing_is_kept_of_an_insert_whose_sender_was_forgotten_while_it_waited() {
     let (tables, _) = tables(vec![queue("q", 2)]);
     let (q, mut rows) = (tables.get("q").unwrap(), Rows::new(&tables));
     let mut insert = |n: usize, number| {
-        q.insert_sent(rows.inserts(&vec![1.0; n]), Sent { sender: [1; 16], number }, Keys::new()).unwrap()
+        q.insert_sent(rows.inserts(&vec![1.0; n]), SentInsert { sender: [1; 16], number }, Keys::new()).unwrap()
     };
     let take = |n| {
         let request = SampleRequest { num_samples: n, ..SampleRequest::default() };

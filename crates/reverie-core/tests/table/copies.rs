@@ -5,7 +5,7 @@ use reverie_core::Error;
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Copied, InsertOnSample, MOST_WAITING, Priority, TableOptions, Tables};
+use reverie_core::table::{CopyStats, InsertOnSample, MOST_WAITING, Priority, TableOptions, Tables};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn values(draws: &Draws) -> Vec<f64> {
     draws.items.iter().map(f64_of).collect()
 }
 
-fn copied(tables: &Tables, table: &str) -> Copied {
+fn copied(tables: &Tables, table: &str) -> CopyStats {
     tables.get(table).unwrap().info().copies[0]
 }
 
@@ -49,7 +49,7 @@ fn an_item_goes_into_the_other_table_when_it_is_sampled_first_and_under_its_own_
     let bytes = tables.bytes().0.live_bytes();
     let first = sample(&tables, "a", 3);
     assert_eq!((values(&first), &*first.times_sampled), (vec![2.0; 3], &[1, 2, 3][..]));
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 1, dropped: 0, waiting: 0 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 1, dropped: 0, waiting: 0 });
     assert_eq!(tables.bytes().0.live_bytes(), bytes, "the steps are shared");
     let b = tables.get("b").unwrap();
     let key = first.keys[0].get();
@@ -101,19 +101,19 @@ fn a_copy_that_is_held_back_waits_for_its_time_and_is_dropped_and_counted_then()
         sample(&tables, "a", 1);
         clock.advance(SECOND / 4);
     }
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 1, dropped: 0, waiting: 2 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 1, dropped: 0, waiting: 2 });
     assert_eq!(tables.get("q").unwrap().info().pending_inserts, 2);
     // Room for one: the first goes in as if it had always been there.
     assert_eq!(values(&sample(&tables, "q", 1)), [1.0]);
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 2, dropped: 0, waiting: 1 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 2, dropped: 0, waiting: 1 });
     clock.advance(SECOND);
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 2, dropped: 1, waiting: 0 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 2, dropped: 1, waiting: 0 });
     assert_eq!(tables.get("q").unwrap().info().pending_inserts, 0);
     assert!(tables.get("q").unwrap().why().inserts.is_empty());
     assert_eq!(values(&sample(&tables, "q", 1)), [2.0]);
     assert_eq!(size(&tables, "q"), 0, "what is late does not go in");
     a.reset().unwrap();
-    assert_eq!(copied(&tables, "a"), Copied::default());
+    assert_eq!(copied(&tables, "a"), CopyStats::default());
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn inserts_behind_a_late_copy_are_not_held_back_by_it() {
     clock.advance(2 * SECOND);
     assert_eq!(values(&sample(&tables, "q", 1)), [1.0]);
     assert_eq!(values(&sample(&tables, "q", 1)), [3.0]);
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 0, dropped: 1, waiting: 0 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 0, dropped: 1, waiting: 0 });
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn no_more_copies_wait_than_are_allowed_and_a_timeout_of_zero_lets_none_wait() {
         insert(&tables, "a", &(0..many).map(|n| n as f64).collect::<Vec<_>>());
         sample(&tables, "a", many as usize);
         let dropped = many - 1 - waiting;
-        assert_eq!(copied(&tables, "a"), Copied { inserted: 1, dropped, waiting }, "{timeout:?}");
+        assert_eq!(copied(&tables, "a"), CopyStats { inserted: 1, dropped, waiting }, "{timeout:?}");
         tables.close();
-        assert_eq!(copied(&tables, "a"), Copied { inserted: 1, dropped: many - 1, waiting: 0 }, "{timeout:?}");
+        assert_eq!(copied(&tables, "a"), CopyStats { inserted: 1, dropped: many - 1, waiting: 0 }, "{timeout:?}");
     }
 }
 
@@ -150,7 +150,7 @@ fn a_copy_that_the_other_table_refuses_is_dropped_and_the_sample_goes_on() {
     let (tables, _) = tables(vec![copying(options("a", 10), "b", None), target]);
     insert(&tables, "a", &[-1.0]);
     assert_eq!(values(&sample(&tables, "a", 1)), [-1.0]);
-    assert_eq!(copied(&tables, "a"), Copied { inserted: 0, dropped: 1, waiting: 0 });
+    assert_eq!(copied(&tables, "a"), CopyStats { inserted: 0, dropped: 1, waiting: 0 });
 }
 
 #[test]

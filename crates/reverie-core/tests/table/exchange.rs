@@ -57,7 +57,7 @@ fn a_table_goes_on_at_its_size_when_another_has_exceeded_the_limit() {
 
 /// A large item, which then leaves its table in one of these ways.
 #[derive(Clone, Copy, Debug)]
-enum Leaves {
+enum Departure {
     Evicted,
     Reset,
     Deleted,
@@ -65,20 +65,20 @@ enum Leaves {
 }
 
 /// The bytes at which three full tables stop to grow, after one of them had a large item.
-fn held_at_the_end(leaves: Leaves) -> u64 {
+fn held_at_the_end(leaves: Departure) -> u64 {
     let (tables, _) = bounded_tables(["a", "b", "c"].map(|name| options(name, 5)).to_vec(), Some(LIMIT));
     insert(&tables, "a", 90_000).unwrap();
     let a = tables.get("a").unwrap();
     match leaves {
-        Leaves::Evicted => (0..5).for_each(|_| insert(&tables, "a", 10).unwrap()),
-        Leaves::Reset => drop(a.reset()),
-        Leaves::Deleted => {
+        Departure::Evicted => (0..5).for_each(|_| insert(&tables, "a", 10).unwrap()),
+        Departure::Reset => drop(a.reset()),
+        Departure::Deleted => {
             let keys: Vec<i64> = a.cut().iter().map(|(slot, of, _)| Key::new(0, of.generation, slot).get()).collect();
             a.delete(&keys).unwrap();
         }
-        Leaves::Stays => a.configure(Change { max_size: Some(1), ..Change::default() }).unwrap(),
+        Departure::Stays => a.configure(Change { max_size: Some(1), ..Change::default() }).unwrap(),
     }
-    let grown: &[&str] = if matches!(leaves, Leaves::Stays) { &["b", "c"] } else { &["a", "b", "c"] };
+    let grown: &[&str] = if matches!(leaves, Departure::Stays) { &["b", "c"] } else { &["a", "b", "c"] };
     grown.iter().for_each(|table| (0..5).for_each(|_| insert(&tables, table, 10).unwrap()));
     let refused = (1..200).find_map(|n| grown.iter().find_map(|table| insert(&tables, table, n * 1_000).err()));
     assert!(matches!(refused, Some(Error::ResourceExhausted { .. })));
@@ -87,11 +87,11 @@ fn held_at_the_end(leaves: Leaves) -> u64 {
 
 #[test]
 fn a_large_item_that_has_left_its_table_does_not_loosen_the_limit() {
-    for leaves in [Leaves::Evicted, Leaves::Reset, Leaves::Deleted] {
+    for leaves in [Departure::Evicted, Departure::Reset, Departure::Deleted] {
         let held = held_at_the_end(leaves);
         assert!((LIMIT..LIMIT + 4 * ITEM as u64).contains(&held), "{leaves:?}: {held}");
     }
-    assert!(held_at_the_end(Leaves::Stays) > LIMIT + 60_000, "one that is there does");
+    assert!(held_at_the_end(Departure::Stays) > LIMIT + 60_000, "one that is there does");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::{DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::{Change, Copied, InsertOnSample, Inserts, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Change, CopyStats, InsertOnSample, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
 
 /// A table that holds back every insert.
@@ -79,7 +79,7 @@ fn copies_of_another_layout_go_into_a_table_that_was_reset() {
     for dtype in [DType::Float32, DType::Float64] {
         source.insert(inserts([row(&tables, dtype)])).unwrap();
         drop(source.sample(sample(1)).unwrap().poll().expect("nothing holds it back").unwrap());
-        assert_eq!(source.info().copies[0], Copied { inserted: 1, ..Copied::default() }, "{dtype:?}");
+        assert_eq!(source.info().copies[0], CopyStats { inserted: 1, ..CopyStats::default() }, "{dtype:?}");
         let other = row(&tables, DType::Int8);
         assert!(target.insert(inserts([other])).is_err(), "the copy set the layout");
         source.reset().unwrap();

@@ -6,7 +6,7 @@ use reverie_core::clock::ManualClock;
 use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::{
-    Age, Change, Lessee, Neighbours, Priority, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions,
+    Age, Change, Lessee, Neighbours, Priority, Row, SharedTable, Slot, Table, TableContents, TableInfo, TableOptions,
     Tables, Updates,
 };
 use std::sync::Arc;
@@ -360,8 +360,13 @@ fn a_queue_that_is_restored_with_what_was_leased_loses_nothing_where_that_is_mor
         copy_of: None,
     };
     let rows = cut.items.iter().map(row).collect();
-    let from =
-        Restoring { counters: cut.counters, stats: cut.stats.clone(), order: cut.order, rows, ..Default::default() };
+    let from = TableContents {
+        counters: cut.counters,
+        stats: cut.stats.clone(),
+        order: cut.order,
+        rows,
+        ..Default::default()
+    };
     let mut next = Table::new(queue("q", 2), 5).unwrap();
     next.check_restoring(&from).unwrap();
     next.restore(from, 5);

@@ -5,7 +5,7 @@ use super::waiting::{one, sample};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Obstacle, SampleReason, TableOptions};
+use reverie_core::table::{BlockReason, SampleReason, TableOptions};
 use std::time::Duration;
 
 #[test]
@@ -56,19 +56,19 @@ fn blocked_time_is_counted_for_the_reason_that_held_the_first_request_back_when_
     let limiter = Limiter::new(1.0, 1, -100.0, 1.0).unwrap();
     let (_tables, table, mut rows, clock) =
         one(TableOptions { limiter, sampler: SelectorOptions::Uniform, ..options("t", 10) });
-    let seconds = |insert: Obstacle, sample: Obstacle| {
+    let seconds = |insert: BlockReason, sample: BlockReason| {
         let (inserts, samples) = table.blocked();
         (inserts.of(insert).as_secs(), samples.of(sample).as_secs())
     };
     let four = SampleRequest { num_samples: 4, without_replacement: true, ..Default::default() };
     let draws = table.sample(four).unwrap();
     clock.advance(Duration::from_secs(2));
-    assert_eq!(seconds(Obstacle::Limiter, Obstacle::Limiter), (0, 2));
+    assert_eq!(seconds(BlockReason::Limiter, BlockReason::Limiter), (0, 2));
     table.insert(rows.inserts(&[1.0])).unwrap();
     // One item is there: the limiter allows a draw, and four different ones are too many.
     clock.advance(Duration::from_secs(3));
-    assert_eq!(seconds(Obstacle::Limiter, Obstacle::Items), (0, 3));
-    assert_eq!(seconds(Obstacle::Turn, Obstacle::Limiter), (0, 2));
+    assert_eq!(seconds(BlockReason::Limiter, BlockReason::Items), (0, 3));
+    assert_eq!(seconds(BlockReason::Turn, BlockReason::Limiter), (0, 2));
     drop(draws);
     let waiting = loop {
         let ticket = table.insert(rows.inserts(&[1.0])).unwrap();
@@ -77,7 +77,7 @@ fn blocked_time_is_counted_for_the_reason_that_held_the_first_request_back_when_
         }
     };
     clock.advance(Duration::from_secs(7));
-    assert_eq!(seconds(Obstacle::Limiter, Obstacle::Items), (7, 3));
+    assert_eq!(seconds(BlockReason::Limiter, BlockReason::Items), (7, 3));
     drop(table.sample(sample(1)).unwrap());
     assert!(waiting.is_done());
     clock.advance(Duration::from_secs(5));

@@ -313,14 +313,14 @@ fn an_unknown_table_names_the_known_ones() {
 fn a_ticket_is_a_future_and_wakes_its_task() {
     use std::future::Future;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    struct Count(AtomicUsize);
-    impl std::task::Wake for Count {
+    struct WakeCounter(AtomicUsize);
+    impl std::task::Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
     let (_tables, table, mut rows, _) = one(queue("q", 10));
-    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let count = Arc::new(WakeCounter(AtomicUsize::new(0)));
     let waker = std::task::Waker::from(Arc::clone(&count));
     let mut context = std::task::Context::from_waker(&waker);
     let mut ticket = Box::pin(table.sample(sample(1)).unwrap());

@@ -1,7 +1,7 @@
 //! The files of the tier never have more bytes than `disk_bytes`.
 
 use super::support::{Temporary, check, chunk, options, until};
-use reverie_core::checkpoint::{Disk, Folder, Input, Output};
+use reverie_core::checkpoint::{Disk, Input, LocalFileSystem, Output};
 use reverie_core::chunk::{Compression, Meter, TierOptions};
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 /// The machine's folders, and the bytes of the files in them. Every third file is removed at the second attempt.
 #[derive(Clone, Default)]
-struct Counted(Arc<Counts>);
+struct CountingDisk(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
@@ -43,52 +43,52 @@ impl Output for CountedOutput {
     }
 }
 
-impl Disk for Counted {
+impl Disk for CountingDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        let output = Folder.create(path)?;
+        let output = LocalFileSystem.create(path)?;
         self.0.sizes.lock().unwrap().insert(path.to_owned(), 0);
         Ok(Box::new(CountedOutput { output, path: path.to_owned(), counts: Arc::clone(&self.0) }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
-        Folder.open(path)
+        LocalFileSystem.open(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Folder.rename(from, to)
+        LocalFileSystem.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if self.0.removals.fetch_add(1, SeqCst).is_multiple_of(3) {
             return Err(io::Error::other("the file is busy"));
         }
-        Folder.remove(path)?;
+        LocalFileSystem.remove(path)?;
         self.0.sizes.lock().unwrap().remove(path);
         Ok(())
     }
 
     fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
-        Folder.shorten(path, size)
+        LocalFileSystem.shorten(path, size)
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
-        Folder.sync(path)
+        LocalFileSystem.sync(path)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        Folder.list(folder)
+        LocalFileSystem.list(folder)
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        Folder.make_folder(folder)
+        LocalFileSystem.make_folder(folder)
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        Folder.sync_folder(folder)
+        LocalFileSystem.sync_folder(folder)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
-        Folder.lock(path)
+        LocalFileSystem.lock(path)
     }
 }
 
@@ -103,7 +103,7 @@ fn files_keep_within_disk_bytes_while_chunks_move_and_leave_and_files_are_compac
     const DISK: u64 = 2 << 20;
     const MEMORY: u64 = 256 << 10;
     for seed in 0..3 {
-        let (folder, disk, mut state) = (Temporary::new(), Counted::default(), seed);
+        let (folder, disk, mut state) = (Temporary::new(), CountingDisk::default(), seed);
         let meter = Arc::new(Meter::new());
         let limits = TierOptions { disk_bytes: Some(DISK), compaction_bytes_per_second: 0, ..options(&folder, MEMORY) };
         meter.set_tier(limits, Arc::new(disk.clone())).unwrap();

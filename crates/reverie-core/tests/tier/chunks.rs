@@ -1,7 +1,7 @@
 //! A chunk that moves to the disk is the same chunk.
 
 use super::support::{Temporary, WIDTHS, check, chunk, meter, options, until};
-use reverie_core::checkpoint::{Disk, Folder};
+use reverie_core::checkpoint::{Disk, LocalFileSystem};
 use reverie_core::chunk::{Account, Chunk, ChunkWriter, Compression, Layout, Meter, Restorer};
 use reverie_core::error::Error;
 use std::os::unix::fs::FileExt;
@@ -254,9 +254,9 @@ fn a_folder_has_one_server_and_its_old_files_are_removed() {
     let meter = meter(options(&folder, 1 << 20));
     assert_eq!(folder.files(), Vec::<String>::new());
     assert!(folder.0.join("other").exists());
-    let second = Arc::new(Meter::new()).set_tier(options(&folder, 1 << 20), Arc::new(Folder)).unwrap_err();
+    let second = Arc::new(Meter::new()).set_tier(options(&folder, 1 << 20), Arc::new(LocalFileSystem)).unwrap_err();
     assert!(matches!(&second, Error::Storage { reason, .. } if reason.contains("another server")), "{second}");
     drop(meter);
-    Arc::new(Meter::new()).set_tier(options(&folder, 1 << 20), Arc::new(Folder)).unwrap();
-    assert!(Folder.list(&folder.0).unwrap().contains(&"other".to_owned()));
+    Arc::new(Meter::new()).set_tier(options(&folder, 1 << 20), Arc::new(LocalFileSystem)).unwrap();
+    assert!(LocalFileSystem.list(&folder.0).unwrap().contains(&"other".to_owned()));
 }

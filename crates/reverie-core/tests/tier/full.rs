@@ -3,7 +3,7 @@
 use super::shared::options;
 use super::tables::{ITEM, Writer, done, tables};
 use super::tiers::{self, Temporary};
-use reverie_core::checkpoint::Folder;
+use reverie_core::checkpoint::LocalFileSystem;
 use reverie_core::chunk::TierOptions;
 use reverie_core::error::Error;
 use reverie_core::table::TableOptions;
@@ -21,7 +21,7 @@ fn exchanged(max_size: u64, disk: u64, remover: SelectorOptions, max_bytes: Opti
         ..tiers::options(&folder, MEMORY)
     };
     let table = TableOptions { remover, ..options("t", max_size) };
-    let tables = tables(vec![table], limits, std::sync::Arc::new(Folder), max_bytes);
+    let tables = tables(vec![table], limits, std::sync::Arc::new(LocalFileSystem), max_bytes);
     let (table, mut writer, mut most) = (tables.get("t").unwrap().clone(), Writer::new(&tables), 0);
     let refused = (0..items).find_map(|number| {
         let outcome = done(table.insert(writer.inserts(number)));

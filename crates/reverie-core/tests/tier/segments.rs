@@ -5,14 +5,14 @@ use super::shared::saving::{NOW, ROOT};
 use super::shared::{cell, options, queue};
 use super::tables::{ITEM, Writer, content, done, drawn, tables};
 use super::tiers::{self, Temporary, until};
-use reverie_core::checkpoint::{Folder, Keep, Store};
+use reverie_core::checkpoint::{LocalFileSystem, RetentionPolicy, Store};
 use reverie_core::chunk::{Compression, TierInfo, TierOptions};
 use reverie_core::error::Error;
 use reverie_core::item::{Item, Key};
-use reverie_core::journal::{JournalOptions, Saver, Syncs};
+use reverie_core::journal::{JournalOptions, Saver, SyncPolicy};
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Copied, InsertOnSample, Priority, SharedTable, TableOptions, Tables};
+use reverie_core::table::{CopyStats, InsertOnSample, Priority, SharedTable, TableOptions, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +36,16 @@ fn server_of(made: TableOptions, disk: &FakeDisk, memory_items: usize, disk_byte
 fn server_with(made: Vec<TableOptions>, disk: &FakeDisk, memory_items: usize, disk_bytes: u64) -> Server {
     let folder = Temporary::new();
     let tier = TierOptions { disk_bytes: Some(disk_bytes), ..tiers::options(&folder, (memory_items * ITEM) as u64) };
-    let tables = tables(made, tier, Arc::new(Folder), None);
-    let store = Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), Keep { count: 1, max_age: None }).unwrap();
+    let tables = tables(made, tier, Arc::new(LocalFileSystem), None);
+    let store =
+        Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let saver = Saver::new(Arc::clone(&tables), Arc::new(disk.clone()), store, || NOW);
     Server { tables, saver, folder }
 }
 
 fn journal() -> JournalOptions {
     let interval = Duration::from_secs(3600);
-    JournalOptions { syncs: Syncs::Os, interval, ..JournalOptions::default() }
+    JournalOptions { syncs: SyncPolicy::Os, interval, ..JournalOptions::default() }
 }
 
 impl Server {
@@ -312,7 +313,7 @@ fn copies_leave_out_the_damaged_chunk(read: bool) {
         }
     }
     assert_eq!(refused, 1);
-    assert_eq!(source.info().copies[0], Copied { inserted: 99, dropped: 1, waiting: 0 });
+    assert_eq!(source.info().copies[0], CopyStats { inserted: 99, dropped: 1, waiting: 0 });
     assert_eq!((copies.info().size, copies.journal().unwrap().error), (99, None));
     let mut writer = Writer::new(&server.tables);
     server.insert(&mut writer, 200);
@@ -339,7 +340,7 @@ fn a_copy_of_a_chunk_that_cannot_be_read_is_not_dropped_and_ends_the_journal() {
     let (source, copies) = (server.tables.get("t").unwrap(), server.tables.get("copies").unwrap());
     disk.fail_reads(true);
     let _ = done(source.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() }));
-    assert_eq!(source.info().copies[0], Copied { inserted: 1, dropped: 0, waiting: 0 });
+    assert_eq!(source.info().copies[0], CopyStats { inserted: 1, dropped: 0, waiting: 0 });
     // The commit has to read it.
     let ended = server.saver.end_journal();
     assert!(matches!(ended, Err(Error::Storage { .. })), "{ended:?}");

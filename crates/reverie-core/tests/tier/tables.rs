@@ -3,8 +3,8 @@
 use super::shared::{cell, leaf, options, queue};
 use super::tiers::{self, Temporary, until};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::batch::{Options, Planner};
-use reverie_core::checkpoint::{Disk, Folder, Input, Keep, Output, Store, load};
+use reverie_core::batch::{BatchOptions, Planner};
+use reverie_core::checkpoint::{Disk, Input, LocalFileSystem, Output, RetentionPolicy, Store, load};
 use reverie_core::chunk::{Compression, TierOptions};
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
@@ -82,7 +82,8 @@ pub fn drawn(table: &Arc<SharedTable>) -> Vec<u8> {
 #[test]
 fn a_queue_of_four_times_the_memory_gives_every_item_back() {
     let folder = Temporary::new();
-    let tables = tables(vec![queue("q", 200)], tiers::options(&folder, 50 * ITEM as u64), Arc::new(Folder), None);
+    let tables =
+        tables(vec![queue("q", 200)], tiers::options(&folder, 50 * ITEM as u64), Arc::new(LocalFileSystem), None);
     let (table, mut writer) = (tables.get("q").unwrap().clone(), Writer::new(&tables));
     for number in 0..200 {
         done(table.insert(writer.inserts(number))).unwrap();
@@ -101,7 +102,8 @@ fn a_queue_of_four_times_the_memory_gives_every_item_back() {
 #[test]
 fn items_that_a_full_table_evicts_make_no_room_in_memory() {
     let folder = Temporary::new();
-    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 20 * ITEM as u64), Arc::new(Folder), None);
+    let tables =
+        tables(vec![options("t", 100)], tiers::options(&folder, 20 * ITEM as u64), Arc::new(LocalFileSystem), None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
     for number in 0..400 {
         done(table.insert(writer.inserts(number))).unwrap();
@@ -114,7 +116,7 @@ fn items_that_a_full_table_evicts_make_no_room_in_memory() {
 #[test]
 fn inserts_into_a_full_table_wait_for_memory_while_the_disk_takes_nothing() {
     let folder = Temporary::new();
-    let refusing = Arc::new(Refusing::default());
+    let refusing = Arc::new(RefusingDisk::default());
     let disk = Arc::new(Shared(Arc::clone(&refusing)));
     let tables = tables(vec![options("t", 40)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
@@ -131,20 +133,20 @@ fn inserts_into_a_full_table_wait_for_memory_while_the_disk_takes_nothing() {
 
 /// A disk that refuses all writes, those of the thread that moves chunks alone, or reads, while it is set to.
 #[derive(Default)]
-struct Refusing {
+struct RefusingDisk {
     writes: AtomicBool,
     writes_of_the_mover: AtomicBool,
     reads: AtomicBool,
 }
 
-impl Refusing {
+impl RefusingDisk {
     fn refuses_a_write(&self) -> bool {
         let is_mover = std::thread::current().name() == Some("reverie-tier");
         self.writes.load(Ordering::SeqCst) || (is_mover && self.writes_of_the_mover.load(Ordering::SeqCst))
     }
 }
 
-struct RefusingInput(Box<dyn Input>, Arc<Refusing>);
+struct RefusingInput(Box<dyn Input>, Arc<RefusingDisk>);
 
 impl Input for RefusingInput {
     fn size(&self) -> u64 {
@@ -159,7 +161,7 @@ impl Input for RefusingInput {
     }
 }
 
-struct RefusingOutput(Box<dyn Output>, Arc<Refusing>);
+struct RefusingOutput(Box<dyn Output>, Arc<RefusingDisk>);
 
 impl Output for RefusingOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -178,54 +180,54 @@ impl Output for RefusingOutput {
     }
 }
 
-struct Shared(Arc<Refusing>);
+struct Shared(Arc<RefusingDisk>);
 
 impl Disk for Shared {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        Ok(Box::new(RefusingOutput(Folder.create(path)?, Arc::clone(&self.0))))
+        Ok(Box::new(RefusingOutput(LocalFileSystem.create(path)?, Arc::clone(&self.0))))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
-        Ok(Box::new(RefusingInput(Folder.open(path)?, Arc::clone(&self.0))))
+        Ok(Box::new(RefusingInput(LocalFileSystem.open(path)?, Arc::clone(&self.0))))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Folder.rename(from, to)
+        LocalFileSystem.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        Folder.remove(path)
+        LocalFileSystem.remove(path)
     }
 
     fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
-        Folder.shorten(path, size)
+        LocalFileSystem.shorten(path, size)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        Folder.list(folder)
+        LocalFileSystem.list(folder)
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        Folder.make_folder(folder)
+        LocalFileSystem.make_folder(folder)
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
-        Folder.sync(path)
+        LocalFileSystem.sync(path)
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        Folder.sync_folder(folder)
+        LocalFileSystem.sync_folder(folder)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
-        Folder.lock(path)
+        LocalFileSystem.lock(path)
     }
 }
 
 #[test]
 fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
     let folder = Temporary::new();
-    let refusing = Arc::new(Refusing { writes: true.into(), ..Refusing::default() });
+    let refusing = Arc::new(RefusingDisk { writes: true.into(), ..RefusingDisk::default() });
     let disk = Arc::new(Shared(Arc::clone(&refusing)));
     let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
@@ -252,7 +254,7 @@ fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
 fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() {
     let folder = Temporary::new();
     let limits = TierOptions { disk_bytes: Some(16 * ITEM as u64), ..tiers::options(&folder, 10 * ITEM as u64) };
-    let tables = tables(vec![options("t", 100)], limits, Arc::new(Folder), None);
+    let tables = tables(vec![options("t", 100)], limits, Arc::new(LocalFileSystem), None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
     let refused = (0..60).find_map(|number| done(table.insert(writer.inserts(number))).err());
     let refused = refused.expect("some insert is refused");
@@ -262,7 +264,7 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
     tables.close();
     // Nor may its chunk move to the disk before the insert is looked at.
     let tier = TierOptions { disk_bytes: Some(ITEM as u64 / 2), ..tiers::options(&folder, ITEM as u64 / 2) };
-    let tables = self::tables(vec![large], tier, Arc::new(Folder), None);
+    let tables = self::tables(vec![large], tier, Arc::new(LocalFileSystem), None);
     let refused = tables.get("large").unwrap().insert(Writer::new(&tables).inserts(0)).err();
     assert!(matches!(&refused, Some(Error::ResourceExhausted { .. })), "{refused:?}");
 }
@@ -270,7 +272,8 @@ fn an_insert_for_which_neither_memory_nor_disk_will_ever_have_room_is_refused() 
 #[test]
 fn a_server_that_has_ended_removes_no_file_of_the_one_that_follows_it_in_the_folder() {
     let folder = Temporary::new();
-    let before = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), Arc::new(Folder), None);
+    let before =
+        tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), Arc::new(LocalFileSystem), None);
     let (table, mut writer) = (before.get("t").unwrap().clone(), Writer::new(&before));
     let inserted: Vec<_> = (0..40).flat_map(|number| done(table.insert(writer.inserts(number))).unwrap()).collect();
     let keys: Vec<_> = inserted.iter().map(|key| key.get()).collect();
@@ -292,18 +295,20 @@ fn a_server_that_has_ended_removes_no_file_of_the_one_that_follows_it_in_the_fol
 fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
     let (folder, checkpoints) = (Temporary::new(), Temporary::new());
     let tier = || tiers::options(&folder, 20 * ITEM as u64);
-    let before = tables(vec![options("t", 100)], tier(), Arc::new(Folder), None);
+    let before = tables(vec![options("t", 100)], tier(), Arc::new(LocalFileSystem), None);
     let mut writer = Writer::new(&before);
     let table = before.get("t").unwrap();
     let inserted = (0..100).flat_map(|number| done(table.insert(writer.inserts(number))).unwrap());
     let keys: Vec<_> = inserted.map(|key| key.get()).collect();
-    let store = Store::new(Arc::new(Folder), checkpoints.0.clone(), Keep { count: 1, max_age: None }).unwrap();
+    let store =
+        Store::new(Arc::new(LocalFileSystem), checkpoints.0.clone(), RetentionPolicy { count: 1, max_age: None })
+            .unwrap();
     let path = store.save(&before, Duration::ZERO).unwrap().path;
     before.close();
     // A mover that is as quick as the disk would hide that the restart itself does not wait for it.
-    let refusing = Arc::new(Refusing { writes_of_the_mover: true.into(), ..Refusing::default() });
+    let refusing = Arc::new(RefusingDisk { writes_of_the_mover: true.into(), ..RefusingDisk::default() });
     let after = tables(vec![options("t", 100)], tier(), Arc::new(Shared(Arc::clone(&refusing))), None);
-    let checkpoint = load(&Folder, &path, after.bytes().0).unwrap();
+    let checkpoint = load(&LocalFileSystem, &path, after.bytes().0).unwrap();
     let held = after.bytes().0.memory_bytes();
     assert!(held <= 21 * ITEM as u64, "{held} bytes of memory after it was read");
     refusing.writes_of_the_mover.store(false, Ordering::SeqCst);
@@ -318,7 +323,7 @@ fn a_checkpoint_has_what_is_on_the_disk_and_is_restored_within_the_memory() {
 #[test]
 fn a_read_that_the_disk_refuses_is_an_error_of_that_read_alone() {
     let folder = Temporary::new();
-    let refusing = Arc::new(Refusing::default());
+    let refusing = Arc::new(RefusingDisk::default());
     let disk = Arc::new(Shared(Arc::clone(&refusing)));
     let tables = tables(vec![options("t", 100)], tiers::options(&folder, 10 * ITEM as u64), disk, None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
@@ -326,7 +331,7 @@ fn a_read_that_the_disk_refuses_is_an_error_of_that_read_alone() {
     let keys: Vec<_> = inserted.map(|key| key.get()).collect();
     let gathered = |keys: &[i64]| {
         let draws = table.get(keys).unwrap();
-        let plan = Planner::new(&Options::default()).plan_draws(&draws).unwrap();
+        let plan = Planner::new(&BatchOptions::default()).plan_draws(&draws).unwrap();
         let mut arrays: Vec<_> = plan.outputs.iter().map(|output| vec![MaybeUninit::new(0); output.bytes()]).collect();
         plan.gather_draws(&draws, &mut arrays.iter_mut().map(|array| &mut array[..]).collect::<Vec<_>>())
     };
@@ -357,7 +362,7 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
     };
     let random =
         TableOptions { sampler: SelectorOptions::Uniform, remover: SelectorOptions::Uniform, ..options("t", 150) };
-    let tables = tables(vec![random], limits, Arc::new(Folder), None);
+    let tables = tables(vec![random], limits, Arc::new(LocalFileSystem), None);
     let table = tables.get("t").unwrap().clone();
     std::thread::scope(|scope| {
         let inserted = scope.spawn(|| {
@@ -391,7 +396,8 @@ fn draws_during_inserts_evictions_and_compaction_have_their_own_bytes() {
 #[test]
 fn an_insert_that_waits_for_memory_goes_on_as_soon_as_chunks_have_moved() {
     let folder = Temporary::new();
-    let tables = tables(vec![options("t", 50)], tiers::options(&folder, 8 * ITEM as u64), Arc::new(Folder), None);
+    let tables =
+        tables(vec![options("t", 50)], tiers::options(&folder, 8 * ITEM as u64), Arc::new(LocalFileSystem), None);
     let table = tables.get("t").unwrap().clone();
     let mut writer = Writer::new(&tables);
     for number in 0..600 {

@@ -4,7 +4,7 @@ use super::shared::{leaf, options, queue};
 use super::tables::{ITEM, Writer, done, drawn, tables};
 use super::tiers::{self, Temporary, until};
 use reverie_core::append::ColumnCells;
-use reverie_core::checkpoint::Folder;
+use reverie_core::checkpoint::LocalFileSystem;
 use reverie_core::error::Error;
 use reverie_core::spec::DType;
 use reverie_core::table::limiter::Limiter;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Tables whose memory has room for three items, or for the index of a few hundred on the disk.
 fn tables_of_three_items(folder: &Temporary, made: Vec<TableOptions>, max_bytes: Option<u64>) -> Arc<Tables> {
-    tables(made, tiers::options(folder, 3 * ITEM as u64), Arc::new(Folder), max_bytes)
+    tables(made, tiers::options(folder, 3 * ITEM as u64), Arc::new(LocalFileSystem), max_bytes)
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn insert_row(table: &Arc<SharedTable>, writer: &mut Writer) -> Result<(), Error
 fn a_full_table_takes_no_more_open_chunks_than_memory_has_room_for() {
     const MEMORY: u64 = 128 << 10;
     let folder = Temporary::new();
-    let tables = tables(vec![options("t", 60)], tiers::options(&folder, MEMORY), Arc::new(Folder), None);
+    let tables = tables(vec![options("t", 60)], tiers::options(&folder, MEMORY), Arc::new(LocalFileSystem), None);
     let (table, mut writer) = (tables.get("t").unwrap().clone(), Writer::new(&tables));
     for _ in 0..60 {
         insert_row(&table, &mut writer).unwrap();
@@ -109,7 +109,7 @@ fn a_full_table_takes_no_more_open_chunks_than_memory_has_room_for() {
 #[test]
 fn an_insert_for_which_open_chunks_leave_too_little_is_refused_until_one_of_them_is_closed() {
     let folder = Temporary::new();
-    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 20 << 10), Arc::new(Folder), None);
+    let tables = tables(vec![options("t", 100)], tiers::options(&folder, 20 << 10), Arc::new(LocalFileSystem), None);
     let (table, mut writers) = (tables.get("t").unwrap().clone(), [0, 1, 2].map(|_| Writer::new(&tables)));
     (0..2).for_each(|at| insert_row(&table, &mut writers[at]).unwrap());
     let refused = insert_row(&table, &mut writers[2]).expect_err("the two chunks that are open cannot move");

@@ -1,33 +1,33 @@
 //! The promises that callers wait for, by kind of request.
 
-use super::described::Described;
+use super::server_description::ServerDescription;
 use crate::convert;
 use crate::proto::reply::Body as Reply;
 use crate::proto::request::Body;
 use crate::proto::{self};
-use reverie_core::replay::{Info, Waits};
-use reverie_core::sample::{Drawn, Sampled};
-use reverie_core::table::{Promise, Tally, Updated};
+use reverie_core::replay::{Info, WaitSummary};
+use reverie_core::sample::{DrawnBatch, SampleOutcome};
+use reverie_core::table::{ChangeCounts, Promise, Tally};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
 /// The promise of a request.
 pub(super) enum RequestPromise {
-    Sampled(Promise<Sampled>),
-    Mutated(Promise<(Updated, Updated)>),
-    Deleted(Promise<Updated>),
+    Sampled(Promise<SampleOutcome>),
+    Mutated(Promise<(ChangeCounts, ChangeCounts)>),
+    Deleted(Promise<ChangeCounts>),
     Can(Promise<bool>),
     Done(Promise<()>),
     /// The client's own question, for which no caller waits.
     Own(Promise<()>),
     Info(Promise<Info>),
-    Waits(Promise<Waits>),
+    Waits(Promise<WaitSummary>),
     /// Why a request waits, as text; the text of the error where the server does not answer.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
     Tally(Promise<Tally>),
     /// The server's description; filled in when the connection is made.
-    Described(Promise<Option<Arc<Described>>>),
+    Described(Promise<Option<Arc<ServerDescription>>>),
 }
 
 impl RequestPromise {
@@ -41,16 +41,16 @@ impl RequestPromise {
     }
 
     /// Fills the promise with the server's reply. `Err` if the reply does not match the request.
-    pub(super) fn fill(self, reply: Reply, batches: Vec<Drawn>) -> Result<()> {
+    pub(super) fn fill(self, reply: Reply, batches: Vec<DrawnBatch>) -> Result<()> {
         match (self, reply) {
             (answer, Reply::Error(error)) => answer.fail(convert::error::decode(error), batches),
             (RequestPromise::Mutated(promise), Reply::Mutated(mutated)) => {
                 let proto::Mutated { applied, stale, deleted, stale_deletes } = mutated;
-                let deletes = Updated { applied: deleted, stale: stale_deletes };
-                promise.fill(Ok((Updated { applied, stale }, deletes)));
+                let deletes = ChangeCounts { applied: deleted, stale: stale_deletes };
+                promise.fill(Ok((ChangeCounts { applied, stale }, deletes)));
             }
             (RequestPromise::Deleted(promise), Reply::Mutated(mutated)) => {
-                promise.fill(Ok(Updated { applied: mutated.deleted, stale: mutated.stale_deletes }));
+                promise.fill(Ok(ChangeCounts { applied: mutated.deleted, stale: mutated.stale_deletes }));
             }
             (RequestPromise::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
             (RequestPromise::Done(promise) | RequestPromise::Own(promise), Reply::Done(_)) => promise.fill(Ok(())),
@@ -69,9 +69,9 @@ impl RequestPromise {
     }
 
     /// Fills the promise with the batches, which are complete.
-    pub(super) fn sampled(self, batches: Vec<Drawn>) -> Result<()> {
+    pub(super) fn sampled(self, batches: Vec<DrawnBatch>) -> Result<()> {
         match self {
-            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(SampleOutcome { batches, error: None })),
             answer => {
                 let error = Error::Protocol("the server sent a batch for a request that asked for none".to_owned());
                 answer.fail(error.clone(), batches);
@@ -82,9 +82,9 @@ impl RequestPromise {
     }
 
     /// Fills the promise with an error, and with the batches that arrived before it.
-    pub(super) fn fail(self, error: Error, batches: Vec<Drawn>) {
+    pub(super) fn fail(self, error: Error, batches: Vec<DrawnBatch>) {
         match self {
-            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(SampleOutcome { batches, error: Some(error) })),
             RequestPromise::Sentence(promise) => promise.fill(Ok(error.to_string())),
             RequestPromise::Mutated(promise) => promise.fill(Err(error)),
             RequestPromise::Deleted(promise) => promise.fill(Err(error)),
@@ -99,7 +99,7 @@ impl RequestPromise {
     }
 
     /// Fills the promise of a request that its caller withdrew, and that the server ended with this error.
-    pub(super) fn end_withdrawn(self, detail: proto::ErrorDetail, batches: Vec<Drawn>) {
+    pub(super) fn end_withdrawn(self, detail: proto::ErrorDetail, batches: Vec<DrawnBatch>) {
         match convert::error::decode(detail) {
             error @ Error::NotCommitted { .. } => self.fail(error, batches),
             _ => self.withdraw(batches),
@@ -107,16 +107,16 @@ impl RequestPromise {
     }
 
     /// Fills the promise of a request that its caller withdrew with the part that was done.
-    pub(super) fn withdraw(self, batches: Vec<Drawn>) {
+    pub(super) fn withdraw(self, batches: Vec<DrawnBatch>) {
         match self {
-            RequestPromise::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            RequestPromise::Sampled(promise) => promise.fill(Ok(SampleOutcome { batches, error: None })),
             RequestPromise::Sentence(promise) => promise.fill(Ok(String::new())),
             RequestPromise::Mutated(promise) => promise.fill(Ok(Default::default())),
-            RequestPromise::Deleted(promise) => promise.fill(Ok(Updated::default())),
+            RequestPromise::Deleted(promise) => promise.fill(Ok(ChangeCounts::default())),
             RequestPromise::Can(promise) => promise.fill(Ok(false)),
             RequestPromise::Done(promise) | RequestPromise::Own(promise) => promise.fill(Ok(())),
             RequestPromise::Info(promise) => promise.fill(Ok(Info::default())),
-            RequestPromise::Waits(promise) => promise.fill(Ok(Waits::default())),
+            RequestPromise::Waits(promise) => promise.fill(Ok(WaitSummary::default())),
             RequestPromise::Checkpoint(promise) => promise.fill(Ok(String::new())),
             RequestPromise::Tally(promise) => promise.fill(Ok(Tally::default())),
             RequestPromise::Described(promise) => promise.fill(Ok(None)),

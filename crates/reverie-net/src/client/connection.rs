@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::outbox::TaskState;
-use super::outgoing::Said;
+use super::outgoing::MessageKind;
 use crate::transport::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Runs the connection until the client ends (`Ok`) or the connection fails (`Err`).
 pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
     let outbox = std::sync::Arc::clone(&engine.outbox);
-    let mut quiet = Quiet::default();
+    let mut quiet = IdleTimers::default();
     loop {
         let idle = if quiet.nap.is_some() { TaskState::Napping } else { TaskState::Sleeping };
         engine.ask_for_the_disk();
@@ -53,7 +53,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                 if sends {
                     quiet.sent(engine.send(outlet)?);
                 } else if tidies {
-                    quiet = Quiet::default();
+                    quiet = IdleTimers::default();
                     engine.tidy(outlet)?;
                     if engine.encoder.names_any() {
                         quiet.tidy = Some(Instant::now() + LOOK_AGAIN);
@@ -101,26 +101,26 @@ pub(super) async fn until(timer: Option<Instant>) {
 
 /// The times at which the task wakes although nothing happens.
 #[derive(Default)]
-struct Quiet {
+struct IdleTimers {
     nap: Option<Instant>,
     tidy: Option<Instant>,
     /// True when it is time to tidy.
     tidies: bool,
 }
 
-impl Quiet {
+impl IdleTimers {
     fn timer(&self) -> Option<Instant> {
         self.nap.into_iter().chain(self.tidy).min()
     }
 
     /// Starts the timers after a message was sent.
-    fn sent(&mut self, said: Said) {
-        if said == Said::Other {
+    fn sent(&mut self, said: MessageKind) {
+        if said == MessageKind::Other {
             return;
         }
         let now = Instant::now();
         self.nap = Some(now + NAP);
-        if said == Said::Insert {
+        if said == MessageKind::Insert {
             self.tidy = Some(now + TIDY);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::incoming::farewell;
 use crate::endpoint::{EndpointOptions, Transport};
-use crate::grpc::client::{Dialer, GrpcOutlet, Receiving};
+use crate::grpc::client::{Dialer, GrpcInlet, GrpcOutlet};
 use crate::grpc::connector::Connect;
 use crate::local::{self, LocalInlet, LocalOutlet};
 use crate::proto::client_message::Body as Asked;
@@ -32,14 +32,14 @@ pub(super) struct Dial {
 
 /// The two halves of a connection, by transport.
 #[allow(clippy::large_enum_variant)] // One for each connection.
-pub(super) enum Halves {
-    Grpc(GrpcOutlet, Receiving),
+pub(super) enum ConnectionHalves {
+    Grpc(GrpcOutlet, GrpcInlet),
     Local(LocalOutlet, LocalInlet),
 }
 
 /// A connection whose greeting is complete.
-pub(super) struct Dialed {
-    pub(super) halves: Halves,
+pub(super) struct EstablishedConnection {
+    pub(super) halves: ConnectionHalves,
     pub(super) hello: proto::ServerHello,
     pub(super) description: proto::Description,
     /// Why this transport was chosen.
@@ -72,14 +72,14 @@ impl Dial {
     }
 
     /// Makes a connection. `Unavailable` may be temporary; any other error is permanent.
-    pub(super) async fn dial(&self, resume: bool) -> Result<Dialed> {
+    pub(super) async fn dial(&self, resume: bool) -> Result<EstablishedConnection> {
         match tokio::time::timeout(self.attempt, self.connect(resume)).await {
             Ok(dialed) => dialed,
             Err(_) => Err(Error::Unavailable(format!("{} did not answer within {:?}", self.address, self.attempt))),
         }
     }
 
-    async fn connect(&self, resume: bool) -> Result<Dialed> {
+    async fn connect(&self, resume: bool) -> Result<EstablishedConnection> {
         let mut line = self.dialer.dial().await?;
         let asked = Instant::now();
         let description = line.describe().await?;
@@ -96,7 +96,7 @@ impl Dial {
             Transport::Auto | Transport::SharedMemory => match self.local(&description, resume).await {
                 Ok((halves, hello)) => {
                     let reason = "the server is on this host".to_owned();
-                    return Ok(Dialed { halves, hello, description, reason, round_trip });
+                    return Ok(EstablishedConnection { halves, hello, description, reason, round_trip });
                 }
                 Err(error) if self.transport == Transport::SharedMemory => return Err(self.insists(error)),
                 Err(why) => why.to_string(),
@@ -107,11 +107,21 @@ impl Dial {
         }
         let (mut sending, mut receiving) = line.session(self.hello(resume, Vec::new())).await?;
         let hello = self.greeted(converse(&mut sending, &mut receiving, None).await?)?;
-        Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason, round_trip })
+        Ok(EstablishedConnection {
+            halves: ConnectionHalves::Grpc(sending, receiving),
+            hello,
+            description,
+            reason,
+            round_trip,
+        })
     }
 
     /// Connects through shared memory. `Unavailable` may be temporary, as while a server restarts.
-    async fn local(&self, description: &proto::Description, resume: bool) -> Result<(Halves, proto::ServerHello)> {
+    async fn local(
+        &self,
+        description: &proto::Description,
+        resume: bool,
+    ) -> Result<(ConnectionHalves, proto::ServerHello)> {
         let (mut outlet, mut inlet) = local::connect(&description.local_socket, &self.traffic).await?;
         let nonce = token::nonce()?;
         let hello = Asked::Hello(self.hello(resume, nonce.to_vec()));
@@ -130,7 +140,7 @@ impl Dial {
             let reason = "the Unix socket of that name on this host belongs to another server";
             return Err(Error::Unavailable(reason.to_owned()));
         }
-        Ok((Halves::Local(outlet, inlet), hello))
+        Ok((ConnectionHalves::Local(outlet, inlet), hello))
     }
 
     /// The error for a client that accepts shared memory only.

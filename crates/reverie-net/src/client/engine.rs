@@ -1,8 +1,8 @@
 //! The state of all work that a client has under way, with or without a connection. Owned by the client's one task.
 
-use super::arriving::Heads;
+use super::arriving_batch::Heads;
 use super::inserts::{UnconfirmedInserts, Withdrawal, unknown_outcome};
-use super::kept::Kept;
+use super::kept_inserts::KeptInserts;
 use super::outbox::{ClientEnding, Outbox, TaskState};
 use super::requests::Requests;
 use super::round_trip::RoundTrip;
@@ -10,7 +10,7 @@ use super::work::QueuedWork;
 use crate::block::MemoryPool;
 use crate::items::Encoder;
 use crate::proto;
-use crate::trace::OfRequests;
+use crate::trace::RequestTraces;
 use reverie_core::Error;
 use reverie_core::table::{Keys, Promise, Ticket};
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ pub(super) struct Engine {
     pub(super) patience: Duration,
     pub(super) inserts: UnconfirmedInserts,
     pub(super) requests: Requests,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptInserts,
     /// The server reports what is on its disk, later than it confirms it.
     pub(super) keeps: bool,
     /// The server is asked whether the kept inserts up to a position are on its disk.
     pub(super) question: Option<(u64, Ticket<()>)>,
     left: QueuedWork,
-    pub(super) traced: OfRequests,
+    pub(super) traced: RequestTraces,
     pub(super) ending: ClientEnding,
     /// All numbers below were assigned and taken from the outbox.
     pub(super) taken_below: u64,
@@ -79,11 +79,11 @@ impl Engine {
             patience,
             inserts: UnconfirmedInserts::default(),
             requests: Requests::new(grace, lender),
-            kept: Kept::new(max_kept_bytes),
+            kept: KeptInserts::new(max_kept_bytes),
             keeps: false,
             question: None,
             left: QueuedWork::default(),
-            traced: OfRequests::default(),
+            traced: RequestTraces::default(),
             ending: ClientEnding::No,
             taken_below: 1,
             cancels: Vec::new(),

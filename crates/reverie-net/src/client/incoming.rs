@@ -1,6 +1,6 @@
 //! Messages from the server: answers go to their callers, and draws that reach no caller back to the server.
 
-use super::arriving::Arriving;
+use super::arriving_batch::ArrivingBatch;
 use super::engine::Engine;
 use crate::convert;
 use crate::proto;
@@ -78,10 +78,10 @@ impl Engine {
             return Err(Error::Protocol("a batch began before the previous one ended".to_owned()));
         }
         request.consumes |= batch.leased;
-        let arriving = match Arriving::new(&batch, head, block, &self.pool, request.is_wanted()) {
+        let arriving = match ArrivingBatch::new(&batch, head, block, &self.pool, request.is_wanted()) {
             Err(error @ Error::OutOfMemory { .. }) => {
                 request.fail(error);
-                Arriving::skipped(&batch)
+                ArrivingBatch::skipped(&batch)
             }
             arriving => arriving?,
         };

@@ -51,7 +51,7 @@ pub(super) enum InsertState {
 
 /// The credit, and how much of it all tables use.
 #[derive(Clone, Copy)]
-pub(super) struct Use {
+pub(super) struct CreditUse {
     pub(super) credit: u64,
     /// Bytes in flight, and the bytes that the planned message counts for.
     pub(super) all: u64,
@@ -117,7 +117,7 @@ impl InsertQueue {
     }
 
     /// True if some are not sent yet, and the table may have more in flight.
-    pub(super) fn can_send(&self, used: Use) -> bool {
+    pub(super) fn can_send(&self, used: CreditUse) -> bool {
         let planned = if self.planned.is_some() { self.planned_bytes + used.bulk } else { 0 };
         self.sent < self.all.len() && items::has_share(self.in_flight + planned, used.all, used.credit)
     }

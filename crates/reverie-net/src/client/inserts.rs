@@ -2,10 +2,10 @@
 //!
 //! There is a queue for each table, so that a table that takes no inserts does not block the others.
 
-use super::insert_queue::{InsertQueue, InsertState, Use};
-use super::kept::{Kept, KeptInsert};
+use super::insert_queue::{CreditUse, InsertQueue, InsertState};
+use super::kept_inserts::{KeptInsert, KeptInserts};
 use super::work::NewInsert;
-use crate::items::{self, Encoder, Pushed};
+use crate::items::{self, Encoder, PushOutcome};
 use crate::proto;
 use crate::transport::client::Outlet;
 use reverie_core::item::Key;
@@ -80,7 +80,7 @@ impl UnconfirmedInserts {
 
     /// True if an insert can be sent with this many bytes allowed in flight.
     pub(super) fn can_send(&self, credit: u64) -> bool {
-        let used = Use { credit, all: self.in_flight, bulk: 0 };
+        let used = CreditUse { credit, all: self.in_flight, bulk: 0 };
         self.queues.iter().any(|queue| queue.can_send(used))
     }
 
@@ -117,7 +117,7 @@ impl UnconfirmedInserts {
         let (mut counted, mut in_it) = (0, 0);
         while requests < MAX_REQUESTS {
             let bulk = self.ahead + encoder.planned_bytes();
-            let used = Use { credit, all: self.in_flight + counted + in_it * bulk, bulk };
+            let used = CreditUse { credit, all: self.in_flight + counted + in_it * bulk, bulk };
             let Some(at) = self.choose(last, used) else { break };
             let queue = &mut self.queues[at];
             let Some(insert) = queue.next() else { break };
@@ -128,12 +128,12 @@ impl UnconfirmedInserts {
             };
             let id = insert.id;
             match encoder.push(id, table, &insert.items, room) {
-                Ok(Pushed::Whole) => {
+                Ok(PushOutcome::Whole) => {
                     let (bytes, first) = queue.plan_next();
                     (counted, in_it) = (counted + bytes, in_it + u64::from(first));
                     (requests, last, self.room) = (requests + 1, Some((at, id)), 0);
                 }
-                Ok(Pushed::NoRoom { needed }) => {
+                Ok(PushOutcome::NoRoom { needed }) => {
                     self.room = needed;
                     return Some(requests);
                 }
@@ -144,7 +144,7 @@ impl UnconfirmedInserts {
     }
 
     /// The queue with the smallest number that may be sent: inserts keep their order as far as no table blocks them.
-    fn choose(&mut self, last: Option<(usize, u64)>, used: Use) -> Option<usize> {
+    fn choose(&mut self, last: Option<(usize, u64)>, used: CreditUse) -> Option<usize> {
         if let Some((at, id)) = last
             && self.queues[at].can_send(used)
             && self.queues[at].next().is_some_and(|insert| insert.id == id + 1)
@@ -191,7 +191,11 @@ impl UnconfirmedInserts {
 
     /// Handles the confirmation that inserts are in their tables. They go to `kept` if they may not be on the disk;
     /// returns the numbers of those that have no room there.
-    pub(super) fn inserted(&mut self, message: proto::Inserted, mut kept: Option<&mut Kept>) -> Result<Vec<u64>> {
+    pub(super) fn inserted(
+        &mut self,
+        message: proto::Inserted,
+        mut kept: Option<&mut KeptInserts>,
+    ) -> Result<Vec<u64>> {
         let proto::Inserted { first_id, requests, keys } = message;
         let wrong =
             || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));

@@ -1,4 +1,4 @@
-//! The inserts that are confirmed and may not be on the server's disk; see [`Kept`](super::kept).
+//! The inserts that are confirmed and may not be on the server's disk; see [`KeptInserts`](super::kept_inserts).
 
 use super::answer::RequestPromise;
 use super::engine::Engine;

@@ -1,6 +1,6 @@
 //! The server's tables, as a client knows them.
 
-use super::described::Described;
+use super::server_description::ServerDescription;
 use reverie_core::item::Item;
 use reverie_core::table::{Priority, Table, TableOptions};
 use reverie_core::{Error, Result};
@@ -11,7 +11,7 @@ pub(super) struct KnownTables {
     address: String,
     /// In the client's order; tables are only added.
     tables: Vec<Table>,
-    described: Option<Arc<Described>>,
+    described: Option<Arc<ServerDescription>>,
 }
 
 impl KnownTables {
@@ -19,7 +19,7 @@ impl KnownTables {
         Self { address: address.to_owned(), tables: Vec::new(), described: None }
     }
 
-    pub(super) fn described(&self) -> Option<Arc<Described>> {
+    pub(super) fn described(&self) -> Option<Arc<ServerDescription>> {
         self.described.clone()
     }
 
@@ -64,7 +64,7 @@ impl KnownTables {
             }
         }
         if self.described.is_none() {
-            self.described = Some(Arc::new(Described { version, tables }));
+            self.described = Some(Arc::new(ServerDescription { version, tables }));
         }
         Ok(numbers)
     }

@@ -5,16 +5,16 @@
 
 mod answer;
 mod answer_time;
-mod arriving;
+mod arriving_batch;
 mod connection;
-mod described;
+mod server_description;
 mod dial;
 mod engine;
 mod incoming;
 mod insert_queue;
 mod inserts;
 mod keeping;
-mod kept;
+mod kept_inserts;
 mod known_tables;
 mod outbox;
 mod outgoing;
@@ -29,7 +29,7 @@ pub(crate) mod runtime;
 mod task;
 mod work;
 
-pub use described::Described;
 pub use pipeline::Pipeline;
 pub use read_ahead::ReadAhead;
 pub use remote::{Remote, SampleRequest};
+pub use server_description::ServerDescription;

@@ -4,14 +4,14 @@
 //! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
 use super::answer::RequestPromise;
-use super::described::Described;
 use super::known_tables::KnownTables;
+use super::server_description::ServerDescription;
 use super::work::{Handling, NewInsert, NewRequest, QueuedWork, crosses};
 use crate::proto::request::Body;
 use crate::trace::TraceContext;
 use reverie_core::item::{Item, Key};
-use reverie_core::replay::Link;
-use reverie_core::sample::{Lender, Tenure};
+use reverie_core::replay::ConnectionInfo;
+use reverie_core::sample::{LeaseState, Lender};
 use reverie_core::table::{Inserts, Keys, Lessee, Priority, Promise, RequestHolder, Table, TableOptions, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ struct OutboxState {
     task: TaskState,
     ending: ClientEnding,
     tables: KnownTables,
-    link: Link,
+    link: ConnectionInfo,
     outage: Option<String>,
     /// The server reported that inserts wait for their tables.
     held: bool,
@@ -70,7 +70,7 @@ pub(super) struct Outbox {
     /// Guards the queued work and the displayed state. Held for pushes, moves and checks of arguments.
     state: Mutex<OutboxState>,
     pub(super) wake: Arc<Notify>,
-    /// `Link::server_restarts`, for callers that read it at every step.
+    /// `ConnectionInfo::server_restarts`, for callers that read it at every step.
     restarts: AtomicU64,
     /// Nanoseconds; see `Remote::grace`.
     grace: AtomicU64,
@@ -82,7 +82,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(address: &str) -> Arc<Self> {
-        let link = Link {
+        let link = ConnectionInfo {
             transport: None,
             reason: "not connected yet".to_owned(),
             connected: false,
@@ -206,7 +206,7 @@ impl Outbox {
         self.lock().tables.get(table).map(read)
     }
 
-    pub(super) fn described(&self) -> Option<Arc<Described>> {
+    pub(super) fn described(&self) -> Option<Arc<ServerDescription>> {
         self.lock().tables.described()
     }
 
@@ -216,7 +216,7 @@ impl Outbox {
         self.wake_if(state, true);
     }
 
-    pub(super) fn link(&self) -> Link {
+    pub(super) fn link(&self) -> ConnectionInfo {
         self.lock().link.clone()
     }
 
@@ -310,7 +310,7 @@ impl Outbox {
         left.fail(&error);
     }
 
-    pub(super) fn show(&self, change: impl FnOnce(&mut Link)) {
+    pub(super) fn show(&self, change: impl FnOnce(&mut ConnectionInfo)) {
         let mut state = self.lock();
         change(&mut state.link);
         self.restarts.store(state.link.server_restarts, Ordering::Relaxed);
@@ -396,13 +396,13 @@ impl Lender for Outbox {
     }
 
     /// After a lost connection the client cannot know whether the server has given the draws to others by now.
-    fn tenure(&self, lessee: &Lessee) -> Tenure {
+    fn tenure(&self, lessee: &Lessee) -> LeaseState {
         let state = self.lock();
         let is_over = state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some();
         match (is_over, state.link.connected) {
-            (true, _) => Tenure::Ended,
-            (false, false) => Tenure::Unknown,
-            (false, true) => Tenure::Held,
+            (true, _) => LeaseState::Ended,
+            (false, false) => LeaseState::Unknown,
+            (false, true) => LeaseState::Held,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// The kind of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum MessageKind {
     Insert,
     /// A request that no caller waits for.
     Patient,
@@ -58,19 +58,19 @@ impl Engine {
 
     /// Sends the next message: an insert that is planned already; else requests; else inserts.
     /// A planned insert goes first because its withdrawal must not overtake it.
-    pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<Said> {
-        let (mut said, mut traced) = (Said::Other, Vec::new());
+    pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<MessageKind> {
+        let (mut said, mut traced) = (MessageKind::Other, Vec::new());
         let body = if self.inserts.is_planned() {
             let insert = self.inserts.take(&mut self.encoder, outlet);
             if let Some(insert) = &insert {
-                said = Said::Insert;
+                said = MessageKind::Insert;
                 traced = self.traced.of_inserts(insert);
                 self.round_trip.sent(insert.first_id, Instant::now());
             }
             insert.map(Asked::Insert)
         } else if let Some((request, waits)) = self.requests.next(Instant::now()) {
             if !waits {
-                said = Said::Patient;
+                said = MessageKind::Patient;
             }
             traced = self.traced.of_request(request.id);
             Some(Asked::Request(request))

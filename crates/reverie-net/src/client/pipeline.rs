@@ -9,7 +9,7 @@ use super::remote::{Remote, SampleRequest};
 use crate::trace::TraceContext;
 use reverie_core::Result;
 use reverie_core::replay::{Batches, Replay};
-use reverie_core::sample::{Drawn, Sampled, Schedule, Tenure};
+use reverie_core::sample::{DrawnBatch, LeaseState, SampleOutcome, Schedule};
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ pub struct Pipeline {
     /// Draws that were requested.
     asked: usize,
     /// The draws that arrived before an error.
-    left: Vec<Drawn>,
+    left: Vec<DrawnBatch>,
     ended: bool,
 }
 
 /// A batch that was requested.
 struct RequestedBatch {
-    ticket: Ticket<Sampled>,
+    ticket: Ticket<SampleOutcome>,
     since: Instant,
     trace: Option<TraceContext>,
     parts: Vec<(String, usize)>,
     /// It arrived before the connection was lost; the ticket is that of a question which only the next can answer.
-    withheld: Option<(Sampled, Ticket<bool>)>,
+    withheld: Option<(SampleOutcome, Ticket<bool>)>,
 }
 
 impl Pipeline {
@@ -92,7 +92,7 @@ impl Pipeline {
 
 impl RequestedBatch {
     /// The outcome, once it is here and a connection shows whether its draws are still leased.
-    fn outcome(&mut self, remote: &Remote, table: &str, timeout: Duration) -> Option<Result<Sampled>> {
+    fn outcome(&mut self, remote: &Remote, table: &str, timeout: Duration) -> Option<Result<SampleOutcome>> {
         let outcome = match self.withheld.take() {
             None => self.ticket.poll().or_else(|| self.ticket.wait(timeout))?,
             Some((sampled, mut question)) => match question.wait(timeout) {
@@ -104,7 +104,7 @@ impl RequestedBatch {
             },
         };
         match outcome {
-            Ok(sampled) if tenure(&sampled) == Tenure::Unknown => {
+            Ok(sampled) if tenure(&sampled) == LeaseState::Unknown => {
                 self.withheld = Some((sampled, remote.can_sample(table, 1)));
                 None
             }
@@ -114,12 +114,12 @@ impl RequestedBatch {
 }
 
 /// Whether the draws may be given to the reader.
-fn tenure(sampled: &Sampled) -> Tenure {
-    sampled.batches.iter().map(Drawn::tenure).max().unwrap_or(Tenure::Held)
+fn tenure(sampled: &SampleOutcome) -> LeaseState {
+    sampled.batches.iter().map(DrawnBatch::tenure).max().unwrap_or(LeaseState::Held)
 }
 
 impl Batches for Pipeline {
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         let table = self.schedule.parts.first().map_or("", |(table, _)| table);
         let Some(first) = self.waiting.front_mut().filter(|_| !self.ended) else { return Some(Ok(None)) };
         let ready = first.outcome(&self.remote, table, Duration::ZERO);
@@ -129,13 +129,13 @@ impl Batches for Pipeline {
         TraceContext::set_answered(first.trace);
         self.waiting.pop_front();
         let held_up = std::mem::take(&mut self.held_up);
-        let Sampled { mut batches, error } = match outcome {
-            Ok(sampled) if tenure(&sampled) == Tenure::Ended => {
+        let SampleOutcome { mut batches, error } = match outcome {
+            Ok(sampled) if tenure(&sampled) == LeaseState::Ended => {
                 self.ask_for(parts);
                 return None;
             }
             Ok(sampled) => sampled,
-            Err(error) => Sampled { batches: Vec::new(), error: Some(error) },
+            Err(error) => SampleOutcome { batches: Vec::new(), error: Some(error) },
         };
         if let Some(error) = error {
             self.ended = true;
@@ -163,7 +163,7 @@ impl Batches for Pipeline {
     }
 
     /// Withdraws the requests in flight, and waits until the server answers.
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         self.ended = true;
         let mut left = std::mem::take(&mut self.left);
         for RequestedBatch { ticket, withheld, .. } in self.waiting.drain(..) {
@@ -172,7 +172,7 @@ impl Batches for Pipeline {
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
         // What is dropped goes back to its table.
-        left.retain(|drawn| drawn.tenure() == Tenure::Held);
+        left.retain(|drawn| drawn.tenure() == LeaseState::Held);
         left
     }
 }

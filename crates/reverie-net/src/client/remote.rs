@@ -1,10 +1,10 @@
 //! A client of one server: it leaves requests for the task that holds the connection.
 
 use super::answer::RequestPromise;
-use super::described::Described;
 use super::dial::Dial;
 use super::engine::Engine;
 use super::outbox::{ClientEnding, Outbox};
+use super::server_description::ServerDescription;
 use super::work::Handling;
 use super::{runtime, task};
 use crate::convert::batch::{encode_reading, encode_windows};
@@ -16,8 +16,8 @@ use crate::transport::Traffic;
 use crate::transport::client::Outlet as _;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
-use reverie_core::replay::Link;
-use reverie_core::sample::{Sampled, Windows};
+use reverie_core::replay::ConnectionInfo;
+use reverie_core::sample::{SampleOutcome, Windows};
 use reverie_core::table::{Promise, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Remote {
 
     /// The server's description; connects if there was no connection yet.
     /// Errors: `Unavailable`, `Unauthenticated`, `Protocol`.
-    pub fn describe(&self) -> Ticket<Option<Arc<Described>>> {
+    pub fn describe(&self) -> Ticket<Option<Arc<ServerDescription>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
             None => self.outbox.request(None, None, Handling::default(), RequestPromise::Described),
@@ -122,7 +122,7 @@ impl Remote {
     }
 
     /// The state of the connection.
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> ConnectionInfo {
         let mut link = self.outbox.link();
         (link.kept_bytes, link.max_kept_bytes) = (self.outbox.kept(), self.options.max_kept_bytes);
         link.bytes_sent = self.traffic.bytes.sent.load(Ordering::Relaxed);
@@ -146,9 +146,9 @@ impl Remote {
 
     /// Draws items; the server gathers the batch.
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
-    /// the ticket ends a little later (`Deadline`). Errors are in [`Sampled::error`]; the ticket has none. Dropping the
-    /// ticket withdraws the request.
-    pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
+    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping
+    /// the ticket withdraws the request.
+    pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {
             // The server refuses this number in any case.

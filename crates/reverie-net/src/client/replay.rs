@@ -12,25 +12,25 @@ use crate::items::MAX_ITEMS;
 use crate::proto::{self, request::Body};
 use reverie_core::Result;
 use reverie_core::append::Sink;
-use reverie_core::batch::{ONE_BY_ONE, Options};
+use reverie_core::batch::{BatchOptions, ONE_BY_ONE};
 use reverie_core::item::Item;
-use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
-use reverie_core::sample::{Allocate, SampleRequest, Sampled, Schedule, Windows};
+use reverie_core::replay::{Batches, ConnectionInfo, Info, Replay, WaitSummary};
+use reverie_core::sample::{ArrayAllocator, SampleOutcome, SampleRequest, Schedule, Windows};
 use reverie_core::table::{
-    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+    Change, ChangeCounts, Condition, Inserts, Keys, Priority, Query, SeenTally, TableOptions, Tally, Ticket, Updates,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A request for draws from one table.
-fn one(table: &str, request: SampleRequest, reading: &Options<'_>) -> remote::SampleRequest {
+fn one(table: &str, request: SampleRequest, reading: &BatchOptions<'_>) -> remote::SampleRequest {
     let parts = vec![(table.to_owned(), request.num_samples)];
     let leases = request.lessee.is_some();
     remote::SampleRequest { parts, leases, ..form(request.without_replacement, request.windows, reading) }
 }
 
 /// How draws are made and read, as a request without tables.
-fn form(without_replacement: bool, windows: Option<Windows>, reading: &Options<'_>) -> remote::SampleRequest {
+fn form(without_replacement: bool, windows: Option<Windows>, reading: &BatchOptions<'_>) -> remote::SampleRequest {
     let (columns, ragged) = (reading.columns.map(<[String]>::to_vec), reading.ragged);
     remote::SampleRequest {
         parts: Vec::new(),
@@ -57,48 +57,54 @@ impl Replay for Remote {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled> {
+    ) -> Ticket<SampleOutcome> {
         self.draw(one(table, request, reading), timeout)
     }
 
-    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &ONE_BY_ONE) }, timeout)
     }
 
-    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         let request = one(table, request, &ONE_BY_ONE);
-        self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout).map(Sampled::of_now)
+        self.draw(remote::SampleRequest { at_once: true, only_now: true, ..request }, timeout)
+            .map(SampleOutcome::of_now)
     }
 
     fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled> {
+    ) -> Ticket<SampleOutcome> {
         self.draw(remote::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout)
-            .map(Sampled::of_now)
+            .map(SampleOutcome::of_now)
     }
 
-    fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &BatchOptions<'_>,
+        _: ArrayAllocator,
+    ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.compression(table).map(drop))?;
         let form = form(schedule.without_replacement, schedule.windows, reading);
         let form = remote::SampleRequest { leases: true, ..form };
         Ok(Box::new(Pipeline::new(self, schedule, form)))
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
         let reading = Some(encode_reading(reading.columns, reading.ragged));
         let get = proto::Get { table: table.to_owned(), keys: numbers::encode(keys), reading };
         self.request(Body::Get(get), None, true, RequestPromise::Sampled)
     }
 
-    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+    fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome> {
         self.request(Body::Query(encode_query(table, query)), None, true, RequestPromise::Sampled)
     }
 
@@ -119,15 +125,21 @@ impl Replay for Remote {
         self.request(Body::Durable(proto::Durable { later: false }), None, true, RequestPromise::Done)
     }
 
-    fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<ConnectionInfo> {
         Some(Remote::link(self))
     }
 
-    fn why(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<WaitSummary> {
         self.request(Body::Why(table.to_owned()), None, false, RequestPromise::Waits)
     }
 
-    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
+    fn mutate(
+        &self,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        awaited: bool,
+    ) -> Ticket<(ChangeCounts, ChangeCounts)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),
             keys: numbers::encode(updates.keys),
@@ -140,7 +152,7 @@ impl Replay for Remote {
         self.outbox.request(Some(Body::Mutate(mutate)), None, handling, RequestPromise::Mutated)
     }
 
-    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<ChangeCounts> {
         let keys = keys.map(|keys| proto::Keys { keys: numbers::encode(keys) });
         let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
         self.request(Body::Delete(delete), None, false, RequestPromise::Deleted)
@@ -170,7 +182,7 @@ impl Replay for Remote {
         self.request(Body::Grant(grant), None, false, RequestPromise::Tally)
     }
 
-    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: SeenTally, timeout: Duration) -> Ticket<Tally> {
         let unlike = Some(encode_seen(&seen));
         let grant = proto::Grant { table: table.to_owned(), ration: None, incarnation: 0, unlike };
         self.request(Body::Grant(grant), Some(timeout), true, RequestPromise::Tally)

@@ -2,11 +2,11 @@
 
 use super::answer::RequestPromise;
 use super::answer_time::earlier;
-use super::arriving::Arriving;
+use super::arriving_batch::ArrivingBatch;
 use crate::deadline::after;
 use crate::proto;
 use reverie_core::Error;
-use reverie_core::sample::Drawn;
+use reverie_core::sample::DrawnBatch;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,8 +25,8 @@ pub(super) struct Request {
     pub(super) sent: Option<Instant>,
     /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
     pub(super) returning: bool,
-    pub(super) batches: Vec<Drawn>,
-    pub(super) arriving: Option<Arriving>,
+    pub(super) batches: Vec<DrawnBatch>,
+    pub(super) arriving: Option<ArrivingBatch>,
     pub(super) patient: bool,
     /// See [`NewRequest::leases`](super::work::NewRequest::leases).
     pub(super) leases: bool,
@@ -80,7 +80,7 @@ impl Request {
 
     /// The draws that have arrived, except for leased ones, which the server is asked to take back: the caller must not have them as
     /// well.
-    fn final_batches(&mut self) -> Vec<Drawn> {
+    fn final_batches(&mut self) -> Vec<DrawnBatch> {
         let batches = std::mem::take(&mut self.batches);
         if self.consumes { Vec::new() } else { batches }
     }

@@ -7,7 +7,7 @@ use super::work::NewRequest;
 use crate::deadline::{FAR, after};
 use crate::proto::{self, reply};
 use reverie_core::batch::Arrays;
-use reverie_core::sample::{Drawn, Lease, Lender};
+use reverie_core::sample::{DrawnBatch, Lease, Lender};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
@@ -183,7 +183,7 @@ impl Requests {
     }
 
     /// Answers the requests for the server's description.
-    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::described::Described>) {
+    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::server_description::ServerDescription>) {
         let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
         for id in waiting {
             if let Some(RequestPromise::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {
@@ -248,7 +248,7 @@ impl Requests {
     /// Adds a complete batch; answers the request if it was its last.
     pub(super) fn complete(&mut self, id: u64, batch: Option<Arrays>, last: bool) -> Result<()> {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
-        request.batches.extend(batch.map(Drawn::Arrays));
+        request.batches.extend(batch.map(DrawnBatch::Arrays));
         if last && !request.returning {
             let mut request = self.all.remove(&id).expect("it was there");
             let answer = request.answer.take();
@@ -261,9 +261,9 @@ impl Requests {
     }
 
     /// The batches of a request that is answered; it stays until the program has taken them, if they are leased.
-    fn leased(&mut self, id: u64, mut request: Request) -> Vec<Drawn> {
+    fn leased(&mut self, id: u64, mut request: Request) -> Vec<DrawnBatch> {
         let mut batches = std::mem::take(&mut request.batches);
-        if let (true, Some(Drawn::Arrays(last))) = (request.keeps_lease(), batches.last_mut()) {
+        if let (true, Some(DrawnBatch::Arrays(last))) = (request.keeps_lease(), batches.last_mut()) {
             last.lease = Lease::of_request(self.lender.clone(), id);
             request.leased = true;
             self.all.insert(id, request);

@@ -4,7 +4,7 @@ use reverie_core::{Error, Result};
 use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-struct Owned {
+struct OwnedRuntime {
     process: u32,
     runtime: Runtime,
 }
@@ -16,7 +16,7 @@ const FORKS: usize = 64;
 /// The parent's thread does not exist in a forked child: the child makes another runtime, and leaves the parent's
 /// alone.
 pub(crate) fn handle() -> Result<Handle> {
-    static RUNTIMES: [OnceLock<Owned>; FORKS] = [const { OnceLock::new() }; FORKS];
+    static RUNTIMES: [OnceLock<OwnedRuntime>; FORKS] = [const { OnceLock::new() }; FORKS];
     let process = std::process::id();
     for place in &RUNTIMES {
         if place.get().is_none() {
@@ -25,7 +25,7 @@ pub(crate) fn handle() -> Result<Handle> {
             let runtime = builder.build().map_err(|error| {
                 Error::Unavailable(format!("the thread for the network cannot be started: {error}"))
             })?;
-            if let Err(unused) = place.set(Owned { process, runtime }) {
+            if let Err(unused) = place.set(OwnedRuntime { process, runtime }) {
                 unused.runtime.shutdown_background();
             }
         }

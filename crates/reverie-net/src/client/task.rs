@@ -1,7 +1,7 @@
 //! The client's one task: connects when there is work, and reconnects when a connection is lost.
 
 use super::connection::{talk, until};
-use super::dial::{Dial, Dialed, Halves};
+use super::dial::{ConnectionHalves, Dial, EstablishedConnection};
 use super::engine::Engine;
 use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
@@ -21,7 +21,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 
 /// Runs until the client ends.
 pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
-    let mut life = Life { incarnation: None, jitter: seed };
+    let mut life = ReconnectState { incarnation: None, jitter: seed };
     while wait_for_work(&mut engine).await {
         engine.outage = Some(Instant::now());
         match life.connect(&mut engine, &dial).await {
@@ -73,15 +73,15 @@ fn lose(engine: &mut Engine, error: &Error) {
     }
 }
 
-struct Life {
+struct ReconnectState {
     /// The incarnation of the server that was connected to last.
     incarnation: Option<u64>,
     jitter: u64,
 }
 
-impl Life {
+impl ReconnectState {
     /// Retries until connected (`Some(Ok)`), until an error is permanent, or until nothing needs a connection (`None`).
-    async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<Dialed>> {
+    async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<EstablishedConnection>> {
         let (since, mut pause) = (Instant::now(), BACKOFF.0);
         loop {
             let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;
@@ -109,16 +109,16 @@ impl Life {
     }
 
     /// Works on a connection until it ends.
-    async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
-        let Dialed { halves, hello, description, reason, round_trip } = dialed;
+    async fn serve(&mut self, engine: &mut Engine, dialed: EstablishedConnection) -> Result<()> {
+        let EstablishedConnection { halves, hello, description, reason, round_trip } = dialed;
         engine.requests.measured(round_trip);
         engine.requests.set_commit_grace(Duration::from_millis(u64::from(hello.commit_grace_ms)));
         engine.outbox.set_grace(engine.requests.grace());
         let before = self.incarnation.replace(hello.incarnation);
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
-            Halves::Grpc(..) => GrpcOutlet::TRANSPORT,
-            Halves::Local(..) => LocalOutlet::TRANSPORT,
+            ConnectionHalves::Grpc(..) => GrpcOutlet::TRANSPORT,
+            ConnectionHalves::Local(..) => LocalOutlet::TRANSPORT,
         };
         let address = engine.outbox.address().to_owned();
         let is_forgotten = again && (restarted || !hello.resumed);
@@ -164,8 +164,8 @@ impl Life {
             ),
         }
         match halves {
-            Halves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
-            Halves::Local(mut outlet, mut inlet) => talk(engine, &mut outlet, &mut inlet).await,
+            ConnectionHalves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
+            ConnectionHalves::Local(mut outlet, mut inlet) => talk(engine, &mut outlet, &mut inlet).await,
         }
     }
 }
@@ -245,9 +245,9 @@ mod tests {
     use tracing::span;
 
     /// Counts what is logged.
-    struct Lines(Arc<AtomicUsize>);
+    struct LogCounter(Arc<AtomicUsize>);
 
-    impl tracing::Subscriber for Lines {
+    impl tracing::Subscriber for LogCounter {
         fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
             true
         }
@@ -271,7 +271,7 @@ mod tests {
             let mut engine = Engine::new(Arc::clone(&outbox), (Duration::ZERO, Duration::ZERO), 0);
             outbox.end(ending);
             let lose = || lose(&mut engine, &Error::Unavailable("the server closed the connection".to_owned()));
-            tracing::subscriber::with_default(Lines(Arc::clone(&lines)), lose);
+            tracing::subscriber::with_default(LogCounter(Arc::clone(&lines)), lose);
             assert_eq!(lines.load(Ordering::Relaxed), expected, "{ending:?}");
         }
     }

@@ -3,13 +3,13 @@
 use super::{broken, dtype, present, structure};
 use crate::proto;
 use reverie_core::chunk::Compression;
-use reverie_core::replay::Waits;
+use reverie_core::replay::WaitSummary;
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TIMES_BUCKETS, TableInfo, TableOptions, Tally, Times,
-    Waiting,
+    AGE_BUCKETS, Change, CopyStats, InsertOnSample, SeenTally, Stats, TIMES_BUCKETS, TableInfo, TableOptions, Tally,
+    Times, WaitEntry,
 };
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -174,15 +174,15 @@ pub fn encode_tally(tally: &Tally) -> proto::Tally {
 }
 
 /// Encodes what was seen of a shard.
-pub fn encode_seen(seen: &Seen) -> proto::Seen {
-    let Seen { incarnation, inserts, ration, waiting_inserts } = *seen;
+pub fn encode_seen(seen: &SeenTally) -> proto::Seen {
+    let SeenTally { incarnation, inserts, ration, waiting_inserts } = *seen;
     proto::Seen { incarnation, inserts, ration, waiting_inserts }
 }
 
 /// Decodes what was seen of a shard.
-pub fn decode_seen(message: &proto::Seen) -> Seen {
+pub fn decode_seen(message: &proto::Seen) -> SeenTally {
     let proto::Seen { incarnation, inserts, ration, waiting_inserts } = *message;
-    Seen { incarnation, inserts, ration, waiting_inserts }
+    SeenTally { incarnation, inserts, ration, waiting_inserts }
 }
 
 /// Decodes a shard's tally; refuses impossible counts and masses.
@@ -262,14 +262,14 @@ pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
     }
 }
 
-fn encode_copied(copied: &Copied) -> proto::Copied {
-    let Copied { inserted, dropped, waiting } = *copied;
+fn encode_copied(copied: &CopyStats) -> proto::Copied {
+    let CopyStats { inserted, dropped, waiting } = *copied;
     proto::Copied { inserted, dropped, waiting }
 }
 
-fn decode_copied(message: &proto::Copied) -> Copied {
+fn decode_copied(message: &proto::Copied) -> CopyStats {
     let proto::Copied { inserted, dropped, waiting } = *message;
-    Copied { inserted, dropped, waiting }
+    CopyStats { inserted, dropped, waiting }
 }
 
 /// Decodes a table's figures.
@@ -332,8 +332,8 @@ pub fn seconds(seconds: f64) -> Result<Duration> {
 }
 
 /// Encodes which requests wait, and for what.
-pub fn encode_waits(waits: Waits) -> proto::Why {
-    let waiting = |waiting: &Waiting| proto::Waiting {
+pub fn encode_waits(waits: WaitSummary) -> proto::Why {
+    let waiting = |waiting: &WaitEntry| proto::Waiting {
         since: waiting.since.as_secs_f64(),
         wanted: waiting.wanted,
         done: waiting.done,
@@ -360,18 +360,18 @@ pub fn encode_waits(waits: Waits) -> proto::Why {
 }
 
 /// Decodes which requests wait, and for what.
-pub fn decode_waits(message: proto::Why) -> Result<Waits> {
-    let waiting = |queue: Vec<proto::Waiting>| -> Result<Vec<Waiting>> {
+pub fn decode_waits(message: proto::Why) -> Result<WaitSummary> {
+    let waiting = |queue: Vec<proto::Waiting>| -> Result<Vec<WaitEntry>> {
         let decoded = queue.into_iter().map(|waiting| {
             let proto::Waiting { since, wanted, done } = waiting;
-            Ok(Waiting { since: seconds(since)?, wanted, done })
+            Ok(WaitEntry { since: seconds(since)?, wanted, done })
         });
         decoded.collect()
     };
     let reason = |text: String| (!text.is_empty()).then_some(text);
     // A server of an earlier version has no more requests than it lists.
     let at_least = |number: u64, listed: usize| number.max(listed as u64);
-    Ok(Waits {
+    Ok(WaitSummary {
         num_inserts: at_least(message.num_waiting_inserts, message.waiting_inserts.len()),
         num_samples: at_least(message.num_waiting_samples, message.waiting_samples.len()),
         table: message.table,

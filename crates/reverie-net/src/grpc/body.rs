@@ -3,7 +3,7 @@
 //! Small messages are joined; the bytes of batches are sent from where they are in memory, in a block or in chunks.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
-use super::queue::{MessageQueue, Next, QueuedMessage};
+use super::queue::{MessageQueue, NextMessage, QueuedMessage};
 use crate::pieces::Pieces;
 use crate::proto::Part;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -19,7 +19,7 @@ const SERVER_MESSAGE_PART: u32 = 5;
 const PART_DATA: u32 = 3;
 
 /// The connection's end of the queue: messages to be sent.
-pub(super) struct Outgoing {
+pub(super) struct SessionBody {
     queue: Arc<MessageQueue>,
     /// Complete messages, and the head of the message that `data` belongs to.
     together: BytesMut,
@@ -34,7 +34,7 @@ enum BodyState {
     Ended,
 }
 
-impl Outgoing {
+impl SessionBody {
     pub(super) fn new(queue: Arc<MessageQueue>) -> Self {
         Self { queue, together: BytesMut::new(), data: Pieces::default(), state: BodyState::Open }
     }
@@ -62,11 +62,11 @@ fn put_part(id: u64, offset: u64, len: usize, out: &mut BytesMut) {
 /// The error that resets the stream: the client did not read all of it.
 #[derive(Debug, thiserror::Error)]
 #[error("the client did not read what was sent to it")]
-pub(super) struct Abandoned;
+pub(super) struct UnreadBodyError;
 
-impl Body for Outgoing {
+impl Body for SessionBody {
     type Data = Pieces;
-    type Error = Abandoned;
+    type Error = UnreadBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -74,9 +74,9 @@ impl Body for Outgoing {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         while self.state == BodyState::Open && !self.data.has_remaining() && self.together.len() < TOGETHER {
             match self.queue.poll_next(context) {
-                Poll::Ready(Next::Message(message)) => self.push(message),
-                Poll::Ready(Next::End) => self.state = BodyState::Trailers,
-                Poll::Ready(Next::Abandoned) => return Poll::Ready(Some(Err(Abandoned))),
+                Poll::Ready(NextMessage::Message(message)) => self.push(message),
+                Poll::Ready(NextMessage::End) => self.state = BodyState::Trailers,
+                Poll::Ready(NextMessage::Abandoned) => return Poll::Ready(Some(Err(UnreadBodyError))),
                 Poll::Pending if self.together.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }
@@ -99,21 +99,21 @@ impl Body for Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for SessionBody {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
 /// The body of a response.
-pub(super) enum Answered {
+pub(super) enum HttpResponseBody {
     /// The response of a call that the generated service answers.
     Routed(tonic::body::Body),
     /// The messages of a session.
-    Session(Outgoing),
+    Session(SessionBody),
 }
 
-impl Body for Answered {
+impl Body for HttpResponseBody {
     type Data = Pieces;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 

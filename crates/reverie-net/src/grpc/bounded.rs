@@ -3,7 +3,7 @@
 //! Whatever the peer sends, and however it is split into frames, messages and streams, the server holds no more for it.
 //! The rest stays with the peer.
 
-use crate::admission::Newcomer;
+use crate::admission::AdmissionGuard;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ const GREETING_BYTES: u64 = 64 << 10;
 pub(super) struct BoundedStream<IO> {
     io: Take<IO>,
     /// Set until it is admitted.
-    newcomer: Option<Arc<Newcomer>>,
+    newcomer: Option<Arc<AdmissionGuard>>,
 }
 
 impl<IO: AsyncRead> BoundedStream<IO> {
-    pub(super) fn new(io: IO, newcomer: Arc<Newcomer>) -> Self {
+    pub(super) fn new(io: IO, newcomer: Arc<AdmissionGuard>) -> Self {
         Self { io: io.take(GREETING_BYTES), newcomer: Some(newcomer) }
     }
 }

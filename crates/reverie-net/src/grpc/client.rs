@@ -1,12 +1,12 @@
 //! The client's end of a gRPC stream.
 
-use super::connector::{Connect, CountedStream, Verdict};
+use super::connector::{Connect, CountedStream, TlsRefusal};
 use super::download::{Download, DownloadFailure};
 use super::service::SESSION;
-use super::trust::Private;
+use super::trust::TlsConfig;
 use super::turns::TurnStream;
 use super::upload::Upload;
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::convert;
 use crate::endpoint::EndpointOptions;
 use crate::proto::replay_client::ReplayClient;
@@ -45,7 +45,7 @@ pub struct Dialer {
     address: String,
     origin: http::Uri,
     token: Option<MetadataValue<Ascii>>,
-    private: Option<Private>,
+    private: Option<TlsConfig>,
     connect: Arc<dyn Connect>,
     traffic: Arc<Traffic>,
 }
@@ -66,12 +66,12 @@ impl Dialer {
             let value = MetadataValue::try_from(format!("Bearer {token}"));
             value.map_err(|error| Error::InvalidArgument(format!("the token: {error}")))
         });
-        let private = options.tls.as_ref().map(|tls| Private::new(tls, &address)).transpose()?;
+        let private = options.tls.as_ref().map(|tls| TlsConfig::new(tls, &address)).transpose()?;
         Ok(Self { address, origin, token: token.transpose()?, private, connect, traffic })
     }
 
     /// Connects and does the TLS handshake. `Unavailable`, or `Unauthenticated` if TLS finds no trust.
-    pub async fn dial(&self) -> Result<Line> {
+    pub async fn dial(&self) -> Result<GrpcConnection> {
         let address = &self.address;
         let unreachable =
             |error: &dyn std::fmt::Display| Error::Unavailable(format!("{address} cannot be reached: {error}"));
@@ -80,7 +80,7 @@ impl Dialer {
             Some(private) => private.wrap(stream, address).await?,
             None => stream,
         };
-        let verdict = Verdict::default();
+        let verdict = TlsRefusal::default();
         let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
         let stream = TurnStream::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -110,23 +110,31 @@ impl Dialer {
             }
             Some(_) => " (or does it not trust the certificate given as ClientTLS(cert=)?)",
         };
-        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone(), verdict, doubt })
+        Ok(GrpcConnection {
+            client,
+            channel,
+            origin,
+            address: self.address.clone(),
+            token: self.token.clone(),
+            verdict,
+            doubt,
+        })
     }
 }
 
 /// A connection on which calls can be made.
-pub struct Line {
+pub struct GrpcConnection {
     client: ReplayClient<Channel>,
     channel: Channel,
     origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
-    verdict: Verdict,
+    verdict: TlsRefusal,
     /// A possible cause, for the error of a connection that ends without a reason.
     doubt: &'static str,
 }
 
-impl Line {
+impl GrpcConnection {
     /// Asks for the server's description.
     pub async fn describe(&mut self) -> Result<proto::Description> {
         let request = self.authorized(proto::DescribeRequest { protocol: proto::PROTOCOL });
@@ -146,13 +154,13 @@ impl Line {
 
     /// Opens a session with its first message.
     /// The call does not use the generated client, which would copy each message once more.
-    pub async fn session(self, hello: proto::ClientHello) -> Result<(GrpcOutlet, Receiving)> {
+    pub async fn session(self, hello: proto::ClientHello) -> Result<(GrpcOutlet, GrpcInlet)> {
         let (queue, messages) = mpsc::channel(QUEUED);
         let hello = ClientMessage { body: Some(proto::client_message::Body::Hello(hello)), ..Default::default() };
         queue.try_send(hello).expect("a new channel has room");
         let body = self.open(Upload::new(messages)).await?;
         let sending = GrpcOutlet { queue, bulk: InlineBytes::default(), address: self.address.clone() };
-        Ok((sending, Receiving { messages: Download::new(body), address: self.address }))
+        Ok((sending, GrpcInlet { messages: Download::new(body), address: self.address }))
     }
 
     /// Opens the call of a session, and returns the body of the response.
@@ -249,7 +257,7 @@ pub struct GrpcOutlet {
 #[derive(Default)]
 struct InlineBytes(BytesMut);
 
-impl BulkOut for InlineBytes {
+impl BulkSink for InlineBytes {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -277,7 +285,7 @@ impl Outlet for GrpcOutlet {
         Ok(())
     }
 
-    fn bulk(&mut self) -> &mut dyn BulkOut {
+    fn bulk(&mut self) -> &mut dyn BulkSink {
         &mut self.bulk
     }
 
@@ -291,12 +299,12 @@ impl Outlet for GrpcOutlet {
 }
 
 /// The receiving half.
-pub struct Receiving {
+pub struct GrpcInlet {
     messages: Download<Incoming>,
     address: String,
 }
 
-impl Inlet for Receiving {
+impl Inlet for GrpcInlet {
     async fn receive(&mut self) -> Result<Option<ArrivedMessage>> {
         let (address, messages) = (&self.address, &mut self.messages);
         match poll_fn(|context| messages.poll_next(context)).await {

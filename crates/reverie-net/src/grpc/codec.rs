@@ -1,6 +1,6 @@
 //! The codec of calls other than sessions: as any gRPC codec for protobuf, but the heads of messages are bounded.
 
-use crate::head::{self, Incoming};
+use crate::head::{self, IncomingMessage};
 use prost::Message;
 use std::marker::PhantomData;
 use tonic::Status;
@@ -25,7 +25,7 @@ impl<U> Default for BoundedDecoder<U> {
     }
 }
 
-impl<T: Message + Send + 'static, U: Incoming + Send> tonic::codec::Codec for Codec<T, U> {
+impl<T: Message + Send + 'static, U: IncomingMessage + Send> tonic::codec::Codec for Codec<T, U> {
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
@@ -40,7 +40,7 @@ impl<T: Message + Send + 'static, U: Incoming + Send> tonic::codec::Codec for Co
     }
 }
 
-impl<U: Incoming> Decoder for BoundedDecoder<U> {
+impl<U: IncomingMessage> Decoder for BoundedDecoder<U> {
     type Item = U;
     type Error = Status;
 

@@ -1,7 +1,7 @@
 //! Connections to a server. The trait can be replaced: tests have a network of their own.
 
-use super::begun::ALERT;
-use super::metered::Metered;
+use super::metered_stream::MeteredStream;
+use super::peeked_stream::ALERT;
 use super::refusal::refusal;
 use crate::own_stream::OwnStream;
 use crate::transport::Traffic;
@@ -44,21 +44,21 @@ impl Connect for Tcp {
 }
 
 /// The server's refusal, if TLS reported one: every other connection to this server would end with it too.
-pub(super) type Verdict = Arc<OnceLock<Error>>;
+pub(super) type TlsRefusal = Arc<OnceLock<Error>>;
 
 /// A stream that counts its bytes, and notes an error that TLS reports instead of them.
 pub(super) struct CountedStream<S> {
-    stream: Metered<S>,
+    stream: MeteredStream<S>,
     address: String,
-    verdict: Verdict,
+    verdict: TlsRefusal,
     /// True until something is read.
     untouched: bool,
 }
 
 impl<S> CountedStream<S> {
     /// A stream to the server at `address`. An error of TLS is stored in `verdict`.
-    pub(super) fn new(stream: S, traffic: &Traffic, address: String, verdict: Verdict) -> Self {
-        let stream = Metered::new(stream, Arc::clone(&traffic.bytes));
+    pub(super) fn new(stream: S, traffic: &Traffic, address: String, verdict: TlsRefusal) -> Self {
+        let stream = MeteredStream::new(stream, Arc::clone(&traffic.bytes));
         Self { stream, address, verdict, untouched: true }
     }
 

@@ -50,7 +50,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{Given, data};
+    use super::super::frames_body::{FramesBody, data};
     use super::*;
     use std::task::Waker;
 
@@ -58,7 +58,7 @@ mod tests {
     fn a_message_beyond_the_total_is_refused_while_it_comes() {
         let frames = || [data(&[0; 100_000]), data(&[0; 100_000])];
         for (total, comes) in [(100_000, 1), (200_000, 2)] {
-            let mut body = CountedBody::new(Given::new(frames()), Charge::of_total(total));
+            let mut body = CountedBody::new(FramesBody::new(frames()), Charge::of_total(total));
             let mut next = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => panic!("a body that never waits"),

@@ -37,11 +37,11 @@ pub(super) enum DownloadFailure {
 pub(super) struct Download<B> {
     body: B,
     arrived: Pieces,
-    coming: Coming,
+    coming: ExpectedBytes,
 }
 
 /// The kind of the next bytes.
-enum Coming {
+enum ExpectedBytes {
     /// The length of a message.
     Prefix,
     Message(usize),
@@ -64,7 +64,7 @@ where
     B::Error: std::fmt::Display,
 {
     pub(super) fn new(body: B) -> Self {
-        Self { body, arrived: Pieces::default(), coming: Coming::Prefix }
+        Self { body, arrived: Pieces::default(), coming: ExpectedBytes::Prefix }
     }
 
     /// The next message, or the next piece of a part; `None` if the response ends without trailers.
@@ -80,7 +80,7 @@ where
                 Err(why) => return Poll::Ready(Some(Err(DownloadFailure::Broken(why)))),
             }
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
-                let whole = self.arrived.remaining() == 0 && matches!(self.coming, Coming::Prefix);
+                let whole = self.arrived.remaining() == 0 && matches!(self.coming, ExpectedBytes::Prefix);
                 let cut = || Err(DownloadFailure::Lost("the answer ended within a message".to_owned()));
                 return Poll::Ready((!whole).then(cut));
             };
@@ -98,36 +98,36 @@ where
 
     /// The next message or piece, if it has arrived.
     fn decode(&mut self) -> Result<Option<ServerMessage>, String> {
-        if let Coming::Prefix = self.coming {
+        if let ExpectedBytes::Prefix = self.coming {
             match prefix(&mut self.arrived)? {
-                Some(len) => self.coming = Coming::Message(len),
+                Some(len) => self.coming = ExpectedBytes::Message(len),
                 None => return Ok(None),
             }
         }
-        if let Coming::Message(len) = self.coming {
+        if let ExpectedBytes::Message(len) = self.coming {
             let mut head = [0; HEAD];
             let seen = self.arrived.peek(&mut head[..HEAD.min(len)]);
             match open(&head[..seen], len) {
                 Some((open, size)) => {
                     self.arrived.advance(size);
-                    self.coming = Coming::Data(open);
+                    self.coming = ExpectedBytes::Data(open);
                 }
                 None if len <= self.arrived.remaining() => {
-                    self.coming = Coming::Prefix;
+                    self.coming = ExpectedBytes::Prefix;
                     return message(&mut self.arrived, len).map(Some);
                 }
                 None => return Ok(None),
             }
         }
-        let Coming::Data(OpenPart { id, offset, left }) = self.coming else { return Ok(None) };
+        let ExpectedBytes::Data(OpenPart { id, offset, left }) = self.coming else { return Ok(None) };
         let data = self.arrived.piece(left);
         if data.is_empty() {
             return Ok(None);
         }
         let left = left - data.len();
         self.coming = match left {
-            0 => Coming::Prefix,
-            _ => Coming::Data(OpenPart { id, offset: offset + data.len() as u64, left }),
+            0 => ExpectedBytes::Prefix,
+            _ => ExpectedBytes::Data(OpenPart { id, offset: offset + data.len() as u64, left }),
         };
         Ok(Some(ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }))
     }
@@ -162,16 +162,16 @@ fn open(bytes: &[u8], len: usize) -> Option<(OpenPart, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{Given, data, framed, sent};
+    use super::super::frames_body::{FramesBody, data, framed, sent};
     use super::*;
     use crate::proto::{Inserted, MAX_MESSAGE_BYTES};
     use hyper::body::Frame;
 
-    fn download(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Download<Given> {
-        Download::new(Given::new(frames))
+    fn download(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Download<FramesBody> {
+        Download::new(FramesBody::new(frames))
     }
 
-    fn next(download: &mut Download<Given>) -> Option<Result<ServerMessage, DownloadFailure>> {
+    fn next(download: &mut Download<FramesBody>) -> Option<Result<ServerMessage, DownloadFailure>> {
         match download.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(next) => next,
             Poll::Pending => panic!("a body that never waits"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// All messages, with the pieces of each part joined.
-    fn all(mut download: Download<Given>) -> Vec<ServerMessage> {
+    fn all(mut download: Download<FramesBody>) -> Vec<ServerMessage> {
         let mut all: Vec<ServerMessage> = Vec::new();
         while let Some(message) = next(&mut download) {
             let message = message.unwrap();

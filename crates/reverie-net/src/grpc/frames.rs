@@ -2,7 +2,7 @@
 //!
 //! Large bytes stay in the HTTP/2 frame in which they arrived until they are copied to their place.
 
-use crate::head::{self, Incoming};
+use crate::head::{self, IncomingMessage};
 use crate::pieces::Pieces;
 use crate::proto::MAX_MESSAGE_BYTES;
 use bytes::{Buf, Bytes};
@@ -39,7 +39,7 @@ pub(super) struct Messages<B, M> {
 impl<B, M> Messages<B, M>
 where
     B: Body<Data = Bytes> + Unpin,
-    M: Incoming,
+    M: IncomingMessage,
 {
     pub(super) fn new(body: B) -> Self {
         Self { body, arrived: Pieces::default(), coming: None, unfinished: Arc::default(), message: PhantomData }
@@ -102,23 +102,23 @@ pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
 }
 
 /// Decodes the message of the next `len` bytes, all of which have arrived.
-pub(super) fn message<M: Incoming>(arrived: &mut Pieces, len: usize) -> Result<M, String> {
+pub(super) fn message<M: IncomingMessage>(arrived: &mut Pieces, len: usize) -> Result<M, String> {
     head::decode(arrived.take(len))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{Given, data, sent};
+    use super::super::frames_body::{FramesBody, data, sent};
     use super::*;
     use crate::proto::server_message::Body as Said;
     use crate::proto::{Inserted, Part, ServerMessage};
     use hyper::body::Frame;
 
-    fn messages(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Messages<Given, ServerMessage> {
-        Messages::new(Given::new(frames))
+    fn messages(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Messages<FramesBody, ServerMessage> {
+        Messages::new(FramesBody::new(frames))
     }
 
-    fn next(messages: &mut Messages<Given, ServerMessage>) -> Option<Result<ServerMessage, FramesFailure>> {
+    fn next(messages: &mut Messages<FramesBody, ServerMessage>) -> Option<Result<ServerMessage, FramesFailure>> {
         match messages.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(next) => next,
             Poll::Pending => panic!("a body that never waits"),

@@ -1,13 +1,13 @@
 //! gRPC over TCP, to any host.
 
 // Both ends.
-mod begun;
+mod peeked_stream;
 pub(crate) mod codec;
 mod frames;
 #[cfg(test)]
-mod given;
+mod frames_body;
 mod large;
-mod metered;
+mod metered_stream;
 
 // The client's end.
 pub mod client;

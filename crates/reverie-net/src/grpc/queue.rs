@@ -66,7 +66,7 @@ impl QueueState {
 
 /// The connection's next message. It is moved on at once, so its size costs nothing.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Next {
+pub(super) enum NextMessage {
     Message(QueuedMessage),
     End,
     Abandoned,
@@ -86,14 +86,14 @@ impl MessageQueue {
     }
 
     /// The next message.
-    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Next> {
+    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<NextMessage> {
         let mut state = self.state();
         if state.abandoned {
-            return Poll::Ready(Next::Abandoned);
+            return Poll::Ready(NextMessage::Abandoned);
         }
         let Some(message) = state.next() else {
             if state.ended {
-                return Poll::Ready(Next::End);
+                return Poll::Ready(NextMessage::End);
             }
             state.connection = Some(context.waker().clone());
             return Poll::Pending;
@@ -105,7 +105,7 @@ impl MessageQueue {
         if let Some((session, _)) = session {
             session.wake();
         }
-        Poll::Ready(Next::Message(message))
+        Poll::Ready(NextMessage::Message(message))
     }
 
     /// Ends the queue: the connection sends no more.
@@ -200,7 +200,7 @@ mod tests {
     fn sent(queue: &MessageQueue) -> Vec<Option<Body>> {
         let mut all = Vec::new();
         let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Next::Message(message)) = queue.poll_next(&mut context) {
+        while let Poll::Ready(NextMessage::Message(message)) = queue.poll_next(&mut context) {
             all.push(match message {
                 QueuedMessage::Message(message) => message.body,
                 QueuedMessage::Part { id, offset, .. } => Some(Body::Part(Part { id, offset, data: Bytes::new() })),

@@ -1,14 +1,14 @@
 //! The server's end: accepts connections, and passes calls to sessions.
 
 use super::accept::acceptor;
-use super::begun::Begun;
-use super::body::Answered;
+use super::body::HttpResponseBody;
 use super::bounded::BoundedStream;
 use super::counted::CountedBody;
-use super::metered::Metered;
+use super::metered_stream::MeteredStream;
+use super::peeked_stream::PeekedStream;
 use super::service::{Peer, ReplyBody, RequestBody, SESSION, Service};
 use super::status::status;
-use crate::admission::{Newcomer, Via};
+use crate::admission::{AdmissionGuard, ConnectionTransport};
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
 use crate::server::{RequestTransport, ServerState, ServerTls};
@@ -58,13 +58,13 @@ const DESCRIBE: &str = "/reverie.v1.Replay/Describe";
 
 /// The services of a server, ready to serve.
 #[derive(Clone)]
-pub struct Front {
+pub struct GrpcServices {
     shared: Arc<ServerState>,
     routes: Routes,
     tls: Option<TlsAcceptor>,
 }
 
-impl Front {
+impl GrpcServices {
     /// Reads the certificates. `InvalidArgument` if they cannot be read. Must be called on a runtime.
     pub fn new(shared: Arc<ServerState>, tls: Option<&ServerTls>) -> Result<Self> {
         let replay = ReplayServer::new(Service(Arc::clone(&shared))).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -117,9 +117,9 @@ impl Front {
 
     /// Serves a connection, which must be admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
-        let newcomer = self.shared.admission.arrive(Via::Grpc, &peer);
+        let newcomer = self.shared.admission.arrive(ConnectionTransport::Grpc, &peer);
         let shared = Arc::clone(&self.shared);
-        let io = Metered::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
+        let io = MeteredStream::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
         let io = BoundedStream::new(io, Arc::clone(&newcomer));
         tokio::select! {
             () = self.greeted(io, &peer, &newcomer) => {}
@@ -129,12 +129,12 @@ impl Front {
         }
     }
 
-    async fn greeted<IO>(self, io: IO, peer: &str, newcomer: &Arc<Newcomer>)
+    async fn greeted<IO>(self, io: IO, peer: &str, newcomer: &Arc<AdmissionGuard>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else { return self.http2(io, peer, newcomer, false).await };
-        let io = match Begun::read(io).await {
+        let io = match PeekedStream::read(io).await {
             Ok(io) => io,
             Err(error) => return tracing::debug!(peer, %error, "a connection closed before it sent any data"),
         };
@@ -160,7 +160,7 @@ impl Front {
     }
 
     /// Serves HTTP/2. `in_the_clear`: the peer does not use the required TLS, and gets only this error.
-    async fn http2<IO>(self, io: IO, peer: &str, newcomer: &Arc<Newcomer>, in_the_clear: bool)
+    async fn http2<IO>(self, io: IO, peer: &str, newcomer: &Arc<AdmissionGuard>, in_the_clear: bool)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -200,8 +200,8 @@ impl Front {
         }
     }
 
-    fn wants_tls() -> Response<Answered> {
-        status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(Answered::Routed)
+    fn wants_tls() -> Response<HttpResponseBody> {
+        status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(HttpResponseBody::Routed)
     }
 
     /// Charges the bytes of a call whose message is assembled before it reaches a session.
@@ -212,12 +212,12 @@ impl Front {
     async fn answer(
         mut self,
         request: Request<Incoming>,
-        newcomer: &Newcomer,
-    ) -> Result<Response<Answered>, Infallible> {
+        newcomer: &AdmissionGuard,
+    ) -> Result<Response<HttpResponseBody>, Infallible> {
         if let Err(error) = self.admit(&request, newcomer) {
             let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
             self.log_refusal(peer, &error);
-            return Ok(status(&error).into_http().map(Answered::Routed));
+            return Ok(status(&error).into_http().map(HttpResponseBody::Routed));
         }
         let request =
             if request.uri().path() == SESSION { RequestBody::set_aside(request) } else { self.counted(request) };
@@ -225,7 +225,7 @@ impl Front {
     }
 
     /// Checks a call: none for health, the token for all others, and a place for those that last.
-    fn admit(&self, request: &Request<Incoming>, newcomer: &Newcomer) -> Result<()> {
+    fn admit(&self, request: &Request<Incoming>, newcomer: &AdmissionGuard) -> Result<()> {
         let path = request.uri().path();
         if path.starts_with(HEALTH) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! The calls of the gRPC service.
 
-use super::body::{Answered, Outgoing};
+use super::body::{HttpResponseBody, SessionBody};
 use super::frames::Messages;
 use super::stream::{call, connection};
 use crate::proto::replay_server::Replay;
@@ -18,20 +18,20 @@ pub(super) struct Peer(pub(super) Arc<str>);
 
 /// The body of a response, carried past the encoder, which would copy it; [`ReplyBody::fill`] puts it in.
 #[derive(Clone)]
-pub(super) struct ReplyBody(Arc<Mutex<Option<Outgoing>>>);
+pub(super) struct ReplyBody(Arc<Mutex<Option<SessionBody>>>);
 
 impl ReplyBody {
-    fn response<T>(outgoing: Outgoing) -> Response<Empty<T>> {
+    fn response<T>(outgoing: SessionBody) -> Response<Empty<T>> {
         let mut response = Response::new(tokio_stream::empty());
         response.extensions_mut().insert(Self(Arc::new(Mutex::new(Some(outgoing)))));
         response
     }
 
     /// The response with its body.
-    pub(super) fn fill(mut response: http::Response<Body>) -> http::Response<Answered> {
+    pub(super) fn fill(mut response: http::Response<Body>) -> http::Response<HttpResponseBody> {
         let answer = response.extensions_mut().remove::<Self>();
         let outgoing = answer.and_then(|answer| answer.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-        response.map(|body| outgoing.map_or(Answered::Routed(body), Answered::Session))
+        response.map(|body| outgoing.map_or(HttpResponseBody::Routed(body), HttpResponseBody::Session))
     }
 }
 

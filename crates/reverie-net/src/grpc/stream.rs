@@ -1,9 +1,9 @@
 //! A gRPC stream as the transport of a session.
 
-use super::body::Outgoing;
+use super::body::SessionBody;
 use super::frames::FramesFailure;
 use super::queue::{MessageQueue, QueuedMessage};
-use crate::bulk::BulkIn;
+use crate::bulk::BulkSource;
 use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
@@ -42,13 +42,13 @@ pub(super) fn connection(
     inbound: Inbound,
     unfinished: Arc<AtomicU64>,
     peer: String,
-) -> (GrpcServerConnection, Outgoing) {
+) -> (GrpcServerConnection, SessionBody) {
     let queue = Arc::<MessageQueue>::default();
-    (GrpcServerConnection { inbound, unfinished, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
+    (GrpcServerConnection { inbound, unfinished, queue: Arc::clone(&queue), peer }, SessionBody::new(queue))
 }
 
 /// A transport that delivers one message, and lasts until its client is gone.
-pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcServerConnection, Outgoing) {
+pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcServerConnection, SessionBody) {
     let (mut connection, outgoing) = connection(Box::pin(futures_util::stream::empty()), Arc::default(), peer);
     let queue = Arc::clone(&connection.queue);
     let mut message = Some(message);
@@ -127,7 +127,7 @@ impl ServerConnection for GrpcServerConnection {
         Err(Error::Protocol("a slot was requested, and gRPC has no slots".to_owned()))
     }
 
-    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
+    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkSource + 'a>> {
         match &bulk.place {
             None => Ok(Box::new(Bytes::new())),
             Some(Place::Inline(bytes)) => Ok(Box::new(bytes.clone())),

@@ -12,14 +12,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// The TLS configuration of one server.
-pub(super) struct Private {
+pub(super) struct TlsConfig {
     connector: TlsConnector,
     name: ServerName<'static>,
     /// True if the client has a certificate to show.
     pub(super) has_identity: bool,
 }
 
-impl Private {
+impl TlsConfig {
     /// Reads the options. `InvalidArgument` if one cannot be read.
     pub(super) fn new(tls: &ClientTls, address: &str) -> Result<Self> {
         let refuse = |what: &str, reason: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {reason}"));

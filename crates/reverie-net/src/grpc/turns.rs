@@ -57,9 +57,9 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -71,7 +71,7 @@ mod tests {
         let (mut server, client) = tokio::io::duplex(sent.len());
         server.write_all(&sent).await.unwrap();
         drop(server);
-        let (mut turns, woken) = (TurnStream::new(client), Arc::<Woken>::default());
+        let (mut turns, woken) = (TurnStream::new(client), Arc::<WakeCounter>::default());
         let (waker, mut got, mut waited) = (Waker::from(Arc::clone(&woken)), Vec::new(), Vec::new());
         loop {
             let mut to = vec![0; TURN / 4];

@@ -4,7 +4,7 @@ use crate::uninit::as_uninit;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use reverie_core::Result;
-use reverie_core::batch::{Options, OutputArray, Ragged, plan};
+use reverie_core::batch::{BatchOptions, OutputArray, Ragged, plan};
 use reverie_core::item::Item;
 use reverie_core::sample::Draws;
 use reverie_core::spec::DType;
@@ -47,7 +47,7 @@ impl ResponseBudget {
 pub(super) fn column(item: &Item, path: &str, room: &mut ResponseBudget) -> Result<Value> {
     let paths = [path.to_owned()];
     // Steps whose cells differ in size are shown padded.
-    let plan = plan(&[item], &Options { ragged: Ragged::Pad, columns: Some(&paths) })?;
+    let plan = plan(&[item], &BatchOptions { ragged: Ragged::Pad, columns: Some(&paths) })?;
     let Some(output) = plan.outputs.first() else { return Ok(json!({ "path": path })) };
     let mut described = json!({
         "path": path,
@@ -80,7 +80,7 @@ fn content(output: &OutputArray, bytes: &[u8], room: &mut ResponseBudget) -> Val
             let text = units.filter(|unit| *unit != 0).filter_map(char::from_u32).take(SENT_CHARACTERS);
             json!({ "text": text.collect::<String>() })
         }
-        DType::UInt8 => match Picture::of(shape) {
+        DType::UInt8 => match PixelLayout::of(shape) {
             Some(picture) => picture.content(bytes, room),
             None => numbers(output.dtype, bytes),
         },
@@ -89,14 +89,14 @@ fn content(output: &OutputArray, bytes: &[u8], room: &mut ResponseBudget) -> Val
 }
 
 /// How the pixels of a column lie.
-struct Picture {
+struct PixelLayout {
     frames: usize,
     height: usize,
     width: usize,
     channels: usize,
 }
 
-impl Picture {
+impl PixelLayout {
     /// `[..., height, width]` or `[..., height, width, 1, 3 or 4]`; the axes before are frames.
     fn of(shape: &[usize]) -> Option<Self> {
         let (shape, channels) = match shape {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn pixels_are_a_picture_and_short_rows_are_numbers() {
-        let parts = |shape: &[usize]| Picture::of(shape).map(|of| (of.frames, of.height, of.width, of.channels));
+        let parts = |shape: &[usize]| PixelLayout::of(shape).map(|of| (of.frames, of.height, of.width, of.channels));
         assert_eq!(parts(&[84, 84]), Some((1, 84, 84, 1)));
         assert_eq!(parts(&[96, 80, 3]), Some((1, 96, 80, 3)));
         assert_eq!(parts(&[5, 4, 84, 84]), Some((20, 84, 84, 1)));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn only_the_frames_that_fit_are_sent_and_room_is_used_up() {
         let (bytes, mut room) = (vec![7; 3 * 64], ResponseBudget { pixels: 130, read: 0 });
-        let picture = || Picture::of(&[3, 8, 8]).unwrap();
+        let picture = || PixelLayout::of(&[3, 8, 8]).unwrap();
         assert_eq!(picture().content(&bytes, &mut room)["picture"]["frames_sent"], 2);
         assert_eq!(room.pixels, 2);
         assert_eq!(picture().content(&bytes, &mut room)["left_out"], "the picture is large");

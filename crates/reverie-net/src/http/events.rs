@@ -1,7 +1,7 @@
 //! The figures of a server once a second, as server-sent events.
 
 use super::figures;
-use super::watched::Watched;
+use super::watched_server::WatchedServer;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream::unfold;
@@ -19,13 +19,13 @@ pub(super) const MOST_STREAMS: usize = 16;
 
 /// The streams of events of a server. A reader that is late gets the newest event only.
 pub(super) struct Events {
-    watched: Arc<Watched>,
+    watched: Arc<WatchedServer>,
     newest: watch::Sender<Bytes>,
     places: Arc<Semaphore>,
 }
 
 impl Events {
-    pub(super) fn new(watched: Arc<Watched>) -> Arc<Self> {
+    pub(super) fn new(watched: Arc<WatchedServer>) -> Arc<Self> {
         let (newest, places) = (watch::Sender::new(Bytes::new()), Arc::new(Semaphore::new(MOST_STREAMS)));
         Arc::new(Self { watched, newest, places })
     }

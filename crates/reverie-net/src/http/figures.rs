@@ -1,15 +1,15 @@
 //! The figures of a server as JSON.
 
-use super::watched::Watched;
+use super::watched_server::WatchedServer;
 use crate::server::{ClientView, RequestTransport, ServerState};
 use reverie_core::chunk::TierInfo;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, Why};
+use reverie_core::table::{AGE_BUCKETS, Stats, TIMES_BUCKETS, TableInfo, WaitReport};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
 /// `GET /api/info`.
-pub(super) fn info(watched: &Watched) -> Value {
+pub(super) fn info(watched: &WatchedServer) -> Value {
     let (meter, max_bytes) = watched.tables.bytes();
     let trouble = watched.trouble();
     let network = watched.shared.as_ref().map(|shared| shared.network());
@@ -144,7 +144,7 @@ fn ages(histogram: &[u64; AGE_BUCKETS]) -> Vec<Value> {
 }
 
 /// `GET /api/run`: null before a training run has published anything.
-pub(super) fn run(watched: &Watched) -> Value {
+pub(super) fn run(watched: &WatchedServer) -> Value {
     watched.run().map_or(Value::Null, |run| run.document.clone())
 }
 
@@ -173,7 +173,7 @@ fn bytes(shared: &ServerState) -> (Value, Value) {
 pub(super) const MOST_CLIENTS: usize = 100;
 
 /// `GET /api/clients`.
-pub(super) fn clients(watched: &Watched) -> Value {
+pub(super) fn clients(watched: &WatchedServer) -> Value {
     let (total, listed) = watched.shared.as_ref().map_or((0, Vec::new()), |shared| shared.clients(MOST_CLIENTS));
     json!({ "total": total, "clients": listed.iter().map(client).collect::<Vec<_>>() })
 }
@@ -192,11 +192,11 @@ fn client(client: &ClientView) -> Value {
 }
 
 /// `GET /api/why`.
-pub(super) fn why(watched: &Watched) -> Value {
+pub(super) fn why(watched: &WatchedServer) -> Value {
     json!({ "tables": watched.tables.iter().map(|table| waits(&table.why())).collect::<Vec<_>>() })
 }
 
-fn waits(why: &Why) -> Value {
+fn waits(why: &WaitReport) -> Value {
     let side = |count: u64, first: Option<f64>, reason: Option<String>| json!({ "waiting": count, "first_seconds": first, "reason": reason });
     json!({
         "table": why.table,

@@ -18,7 +18,7 @@ impl Format {
     /// The format that an `Accept` header prefers; empty without one.
     pub(super) fn wanted(accept: &str) -> Self {
         let (mut open, mut named, mut any) = (0.0, None, 0.0);
-        for range in accept.split(',').map(Range::parse) {
+        for range in accept.split(',').map(MediaRange::parse) {
             match range.media_type.as_str() {
                 "application/openmetrics-text" if range.version.is_none_or(|version| WRITTEN.contains(&version)) => {
                     open = range.quality.max(open);
@@ -49,14 +49,14 @@ impl Format {
 }
 
 /// A media type that a reader accepts.
-struct Range<'a> {
+struct MediaRange<'a> {
     media_type: String,
     version: Option<&'a str>,
     /// 0 if it is not accepted, or malformed.
     quality: f64,
 }
 
-impl<'a> Range<'a> {
+impl<'a> MediaRange<'a> {
     fn parse(range: &'a str) -> Self {
         let mut parts = range.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();

@@ -15,14 +15,14 @@ const MOST_COLUMNS: usize = 64;
 
 /// The wanted items.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum ItemSelection {
     /// The first ones in an order.
     First { query: Query },
     /// The one with this key.
     Key(i64),
 }
 
-impl Wanted {
+impl ItemSelection {
     /// Reads `order`, `limit` and `key` of a request. `InvalidArgument` names the wrong one.
     pub(super) fn parse(parameters: &HashMap<String, String>) -> Result<Self> {
         let wrong = |why: String| Err(Error::InvalidArgument(why));
@@ -54,13 +54,13 @@ impl Wanted {
 }
 
 /// `GET /api/tables/NAME/items`. Blocks while it searches the table and reads the items.
-pub(super) fn items(tables: &Tables, table: &str, wanted: &Wanted) -> Result<Value> {
+pub(super) fn items(tables: &Tables, table: &str, wanted: &ItemSelection) -> Result<Value> {
     let table = tables.get(table)?;
     let now = tables.now().as_secs_f64();
     let mut room = ResponseBudget::new();
     let found = match wanted {
-        Wanted::Key(key) => vec![item(&table.get(&[*key])?, now, &mut room)],
-        Wanted::First { query } => first(table, query, now, &mut room)?,
+        ItemSelection::Key(key) => vec![item(&table.get(&[*key])?, now, &mut room)],
+        ItemSelection::First { query } => first(table, query, now, &mut room)?,
     };
     Ok(json!({ "table": table.name(), "items": found }))
 }
@@ -102,9 +102,9 @@ fn item(draws: &Draws, now: f64, room: &mut ResponseBudget) -> Value {
 mod tests {
     use super::*;
 
-    fn parse(parameters: &[(&str, &str)]) -> Result<Wanted, String> {
+    fn parse(parameters: &[(&str, &str)]) -> Result<ItemSelection, String> {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Wanted::parse(&parameters).map_err(|error| error.to_string())
+        ItemSelection::parse(&parameters).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             let error = parse(parameters).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert_eq!(parse(&[("key", "-3")]), Ok(Wanted::Key(-3)));
+        assert_eq!(parse(&[("key", "-3")]), Ok(ItemSelection::Key(-3)));
         assert_eq!(parse(&[]), parse(&[("order", "newest"), ("limit", "10")]));
     }
 }

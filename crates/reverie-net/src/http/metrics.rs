@@ -2,17 +2,17 @@
 
 use super::figures::{age_bound, age_sum, times_bound};
 use super::run::RunFigures;
-use super::watched::Watched;
+use super::watched_server::WatchedServer;
 use crate::proto::ServerInfo;
 use crate::server::spans::SpanCounts;
-use crate::server::{FINITE, Histogram, Latencies, RequestTransport, ServerState, Verb};
+use crate::server::{FINITE, Histogram, Latencies, RequestKind, RequestTransport, ServerState};
 use crate::transport::ByteCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use reverie_core::chunk::TierInfo;
-use reverie_core::table::{AGE_BUCKETS, Blocked, JournalInfo, Obstacle, Stats, TableInfo};
+use reverie_core::table::{AGE_BUCKETS, BlockReason, BlockedTimes, JournalInfo, Stats, TableInfo};
 use std::fmt::{Debug, Error, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const SHOWN_AGES: Range<usize> = 10..AGE_BUCKETS;
 type Label = (&'static str, String);
 
 /// `GET /metrics`, as OpenMetrics.
-pub(super) fn exposition(watched: &Watched) -> Result<String, Error> {
+pub(super) fn exposition(watched: &WatchedServer) -> Result<String, Error> {
     let tables: Vec<TableSeries> = watched.tables.iter().map(|table| TableSeries::new(table.info(), table)).collect();
     let mut out = String::new();
     let ((meter, max_bytes), journal) = (watched.tables.bytes(), watched.journal());
@@ -62,7 +62,7 @@ struct TableSeries {
     waiting_inserts: u64,
     waiting_samples: u64,
     /// The times for inserts and for samples.
-    blocked: (Blocked, Blocked),
+    blocked: (BlockedTimes, BlockedTimes),
 }
 
 impl TableSeries {
@@ -171,8 +171,8 @@ impl Scrape {
         let blocked = self.tables.iter().flat_map(|of| {
             let (inserts, samples) = (&of.blocked.0, &of.blocked.1);
             let [(insert, ()), (sample, ())] = of.sides((), ());
-            let inserts = Obstacle::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
-            let samples = Obstacle::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
+            let inserts = BlockReason::OF_INSERTS.map(|block| (insert.clone(), block, inserts.of(block)));
+            let samples = BlockReason::OF_SAMPLES.map(|block| (sample.clone(), block, samples.of(block)));
             inserts.into_iter().chain(samples)
         });
         let help = "Seconds during which at least one request waited, by what held back the first";
@@ -276,7 +276,7 @@ fn requests(to: &mut DescriptorEncoder<'_>, latencies: &Latencies) -> Result<(),
     let help = "Seconds from a request's arrival to its response, waiting for the table included";
     let mut family = to.encode_descriptor("reverie_request_seconds", help, None, MetricType::Histogram)?;
     for transport in RequestTransport::ALL {
-        for verb in Verb::ALL {
+        for verb in RequestKind::ALL {
             let (counts, sum) = latencies.of(transport, verb).read();
             let bound = |bucket| if bucket < FINITE { Histogram::bound(bucket) } else { f64::MAX };
             let buckets: Vec<_> = counts.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count)).collect();

@@ -10,7 +10,7 @@
 //! It has a thread of its own, so that it answers while the server's threads are busy. All requests only read.
 
 mod run;
-mod watched;
+mod watched_server;
 mod figures;
 mod formats;
 mod metrics;
@@ -18,7 +18,7 @@ mod columns;
 mod items;
 mod events;
 mod routes;
-mod stalling;
+mod write_timeout_stream;
 mod searches;
 mod connections;
 mod server;

@@ -2,9 +2,9 @@
 
 use super::events::{Events, MOST_STREAMS};
 use super::formats::Format;
-use super::items::{Wanted, items};
+use super::items::{ItemSelection, items};
 use super::searches::{MOST_WAITING, Searches};
-use super::watched::Watched;
+use super::watched_server::WatchedServer;
 use super::{figures, metrics};
 use crate::token::{self, Token};
 use axum::Router;
@@ -40,7 +40,7 @@ static PAGE: LazyLock<String> = LazyLock::new(|| {
 
 /// The state of all requests.
 pub(super) struct App {
-    pub(super) watched: Arc<Watched>,
+    pub(super) watched: Arc<WatchedServer>,
     pub(super) events: Arc<Events>,
     token: Option<Token>,
     searches: Searches,
@@ -48,7 +48,7 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(watched: Arc<Watched>, token: Option<&str>) -> Arc<Self> {
+    pub(super) fn new(watched: Arc<WatchedServer>, token: Option<&str>) -> Arc<Self> {
         let events = Events::new(Arc::clone(&watched));
         let (token, searches) = (token.map(Token::new), Searches::default());
         Arc::new(Self { watched, events, token, searches, policy: policy() })
@@ -160,7 +160,7 @@ async fn items_of(
     Path(table): Path<String>,
     Query(parameters): Query<HashMap<String, String>>,
 ) -> Response {
-    let wanted = match Wanted::parse(&parameters) {
+    let wanted = match ItemSelection::parse(&parameters) {
         Ok(wanted) => wanted,
         Err(error) => return refused(&error),
     };

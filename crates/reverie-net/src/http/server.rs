@@ -3,10 +3,10 @@
 use super::connections::{Activity, Connections, HeldBody};
 use super::events::Events;
 use super::routes::{App, router};
-use super::stalling::Stalling;
-use super::watched::Watched;
+use super::watched_server::WatchedServer;
+use super::write_timeout_stream::WriteTimeoutStream;
 use crate::grpc::accept::acceptor;
-use crate::listen::{self, Listening, check_safe};
+use crate::listen::{self, ListeningSocket, check_safe};
 use crate::log_limit::LogLimit;
 use crate::own_stream::OwnStream;
 use crate::server::ServerTls;
@@ -59,7 +59,7 @@ pub struct HttpServer {
     /// Guards the runtime, which exists until the stop.
     runtime: Mutex<Option<Runtime>>,
     address: SocketAddr,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedServer>,
 }
 
 impl HttpServer {
@@ -79,10 +79,10 @@ impl HttpServer {
             .map_err(|error| refuse(&error))?;
         let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(|error| refuse(&error))?;
         let address = listener.local_addr().map_err(|error| refuse(&error))?;
-        let watched = Arc::new(Watched::new(tables, listening.map(|of| Arc::clone(of.shared()))));
+        let watched = Arc::new(WatchedServer::new(tables, listening.map(|of| Arc::clone(of.shared()))));
         let app = App::new(Arc::clone(&watched), options.token.as_deref());
         runtime.spawn(Events::run(Arc::downgrade(&app.events)));
-        runtime.spawn(serve(Listening::of(listener), router(&app), tls));
+        runtime.spawn(serve(ListeningSocket::of(listener), router(&app), tls));
         if tls_is_missing(options) {
             tracing::warn!(%address, "http without TLS: anybody on the network path can read the token and all figures");
         }
@@ -122,7 +122,7 @@ fn tls_is_missing(options: &HttpOptions) -> bool {
 }
 
 /// Serves the connections of a listener until the runtime ends.
-async fn serve(listener: Listening, router: Router, tls: Option<TlsAcceptor>) {
+async fn serve(listener: ListeningSocket, router: Router, tls: Option<TlsAcceptor>) {
     let (connections, failures) = (Connections::new(MOST_CONNECTIONS), LogLimit::default());
     loop {
         let (stream, peer) = match listener.socket.accept().await {
@@ -162,7 +162,7 @@ async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>,
     // These fail only if the connection is lost already, which reading will report.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SYSTEM_BYTES);
-    let io = Stalling::new(OwnStream::new(stream), PATIENCE);
+    let io = WriteTimeoutStream::new(OwnStream::new(stream), PATIENCE);
     match tls {
         None => http(io, router, activity).await,
         Some(tls) => match tls.accept(io).await {

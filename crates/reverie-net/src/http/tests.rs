@@ -3,8 +3,8 @@
 use super::events::{Events, MOST_STREAMS};
 use super::routes::{App, router};
 use super::server::{PATIENCE, http};
-use super::stalling::Stalling;
-use super::watched::{Watched, few_tables};
+use super::watched_server::{WatchedServer, few_tables};
+use super::write_timeout_stream::WriteTimeoutStream;
 use reverie_core::table::Tables;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 fn app(tables: usize) -> (Arc<Tables>, Arc<App>) {
     let tables = few_tables(tables);
-    let app = App::new(Arc::new(Watched::new(Arc::clone(&tables), None)), None);
+    let app = App::new(Arc::new(WatchedServer::new(Arc::clone(&tables), None)), None);
     (tables, app)
 }
 
@@ -38,7 +38,8 @@ async fn reader(app: &Arc<App>) -> (DuplexStream, JoinHandle<()>) {
     tokio::spawn(Events::run(Arc::downgrade(&app.events)));
     let (near, mut far) = duplex(1024);
     let router = router(app);
-    let served = tokio::spawn(async move { http(Stalling::new(near, PATIENCE), router, &Arc::default()).await });
+    let served =
+        tokio::spawn(async move { http(WriteTimeoutStream::new(near, PATIENCE), router, &Arc::default()).await });
     far.write_all(&request("/api/events")).await.unwrap();
     (far, served)
 }

@@ -4,10 +4,10 @@ mod cells;
 mod episodes;
 mod limits;
 mod names;
-mod released;
+mod released_chunks;
 
 use super::{ITEM_BYTES, MAX_ITEMS, MAX_LOOKS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, looks};
-use crate::bulk::BulkIn;
+use crate::bulk::BulkSource;
 use crate::convert::item::decode_pattern;
 use crate::convert::numbers::words;
 use crate::proto;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use episodes::Episodes;
 pub use limits::DecoderLimits;
 use limits::{broken, too_many};
-pub use released::Released;
+pub use released_chunks::ReleasedChunks;
 
 /// One request of an insert message.
 pub struct ArrivedInsert {
@@ -69,7 +69,7 @@ impl Decoder {
     }
 
     /// Counts chunks that waiting items of earlier connections have; see [`Decoder::release`].
-    pub fn adopt(&mut self, released: Released) {
+    pub fn adopt(&mut self, released: ReleasedChunks) {
         *self.names.released() = released;
     }
 
@@ -79,12 +79,12 @@ impl Decoder {
     }
 
     /// Ends the connection: releases all that it named. Returns the chunks that waiting items still have.
-    pub fn release(self) -> Released {
+    pub fn release(self) -> ReleasedChunks {
         self.names.release_all()
     }
 
     /// The requests of a message, in order; none if it only has cells. The bulk bytes are copied on return.
-    pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<ArrivedInsert>> {
+    pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkSource) -> Result<Vec<ArrivedInsert>> {
         for definition in message.patterns {
             self.define_pattern(definition)?;
         }

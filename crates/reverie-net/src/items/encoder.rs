@@ -6,13 +6,13 @@ mod forms;
 mod known;
 
 use super::{FULL_HEAD_BYTES, MAX_ITEMS, MAX_LOOKS, Row};
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::convert::numbers::encode;
 use crate::proto;
 use bodies::Bodies;
 use chunks::Chunks;
 use forms::Forms;
-pub use known::Pushed;
+pub use known::PushOutcome;
 use reverie_core::item::{Body, Item};
 use reverie_core::table::{Inserts, Priority};
 use reverie_core::{Error, Result};
@@ -72,22 +72,22 @@ impl Encoder {
     /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], items of more cells than a message may ask for, or a
     /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`], or a cell larger
     /// than a message; of a request with such a cell, nothing is noted.
-    pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<Pushed> {
+    pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<PushOutcome> {
         check(items)?;
         if self.requests == 0 {
             self.tidy(room);
         } else if !self.can_follow(id) || self.items.len() / Row::BYTES + items.len() > MAX_ITEMS {
-            return Ok(Pushed::NoRoom { needed: 0 });
+            return Ok(PushOutcome::NoRoom { needed: 0 });
         }
         if self.head_bytes >= FULL_HEAD_BYTES {
-            return Ok(Pushed::NoRoom { needed: 0 });
+            return Ok(PushOutcome::NoRoom { needed: 0 });
         }
         if let Some(no_room) = self.note_cells(items, room)? {
             return Ok(no_room);
         }
         self.is_split = self.define(items)?;
         if self.is_split {
-            return Ok(Pushed::NoRoom { needed: 0 });
+            return Ok(PushOutcome::NoRoom { needed: 0 });
         }
         for (item, priority) in items {
             let pattern = self.forms.number(&item.pattern).expect("defined above");
@@ -110,7 +110,7 @@ impl Encoder {
             row.put(&mut self.items);
         }
         self.add_request(id, table, items.len() as u32);
-        Ok(Pushed::Whole)
+        Ok(PushOutcome::Whole)
     }
 
     /// True if a request of this number can follow those of the message.
@@ -118,12 +118,12 @@ impl Encoder {
         id >= self.next_id && id - self.next_id <= u64::from(u32::MAX)
     }
 
-    /// Notes the cells that the request's items use; returns [`Pushed::NoRoom`] if they do not fit.
-    fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<Pushed>> {
+    /// Notes the cells that the request's items use; returns [`PushOutcome::NoRoom`] if they do not fit.
+    fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<PushOutcome>> {
         each_chunk(items, |chunk| self.chunks.check(chunk).map(|()| None))?;
         let (chunks, named, head_bytes) = (&mut self.chunks, &mut self.named, &mut self.head_bytes);
         each_chunk(items, |chunk| match *head_bytes >= FULL_HEAD_BYTES {
-            true => Ok(Some(Pushed::NoRoom { needed: 0 })),
+            true => Ok(Some(PushOutcome::NoRoom { needed: 0 })),
             false => chunks.note(chunk, room, named, head_bytes),
         })
     }
@@ -191,7 +191,7 @@ impl Encoder {
 
     /// The message, with its bulk bytes put into `bulk`, which must be empty. The caller sets `insert.bulk`.
     /// `None` if there is nothing to send.
-    pub fn take(&mut self, bulk: &mut dyn BulkOut) -> Option<proto::Insert> {
+    pub fn take(&mut self, bulk: &mut dyn BulkSink) -> Option<proto::Insert> {
         self.chunks.take(bulk, &mut self.message.chunks);
         let mut message = std::mem::take(&mut self.message);
         message.released = encode(&self.released);
@@ -222,8 +222,8 @@ fn check(items: &Inserts) -> Result<()> {
 /// Calls `each` for the items' chunks until it returns a value; skips an item with the same body as the one before.
 fn each_chunk(
     items: &Inserts,
-    mut each: impl FnMut(&std::sync::Arc<reverie_core::chunk::Chunk>) -> Result<Option<Pushed>>,
-) -> Result<Option<Pushed>> {
+    mut each: impl FnMut(&std::sync::Arc<reverie_core::chunk::Chunk>) -> Result<Option<PushOutcome>>,
+) -> Result<Option<PushOutcome>> {
     let mut before: Option<&Item> = None;
     for (item, _) in items {
         if before.is_none_or(|before| !same_body(&before.body, &item.body)) {

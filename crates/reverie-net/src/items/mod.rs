@@ -9,8 +9,8 @@ mod row;
 use crate::head::MAX_HEAD_BYTES;
 use reverie_core::item::{Cells, Pattern};
 
-pub use decoder::{ArrivedInsert, Decoder, DecoderLimits, Episodes, Released};
-pub use encoder::{Encoder, Pushed};
+pub use decoder::{ArrivedInsert, Decoder, DecoderLimits, Episodes, ReleasedChunks};
+pub use encoder::{Encoder, PushOutcome};
 pub use row::Row;
 
 /// The bytes that an item counts for against the insert credit; both ends compute it so.

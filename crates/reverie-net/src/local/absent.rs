@@ -1,6 +1,6 @@
 //! In place of the transport on one host, on a system that is not Linux: there is none, and the reason is given.
 
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::proto::ClientMessage;
 use crate::server::{Limits, ServerState};
 use crate::transport::Traffic;
@@ -52,7 +52,7 @@ impl Outlet for LocalOutlet {
         match self.0 {}
     }
 
-    fn bulk(&mut self) -> &mut dyn BulkOut {
+    fn bulk(&mut self) -> &mut dyn BulkSink {
         match self.0 {}
     }
 

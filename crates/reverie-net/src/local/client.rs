@@ -1,11 +1,11 @@
 //! The client's end: both halves of a connection over the Unix socket.
 
-use super::mapped::{Freed, MappedSlots};
-use super::ring::{self, Placed};
-use super::socket::{Descriptors, SocketReader, Writer, split};
+use super::mapped::{FreedSlots, MappedSlots};
+use super::ring::{self, BulkPlacement};
+use super::socket::{DescriptorPolicy, SocketReader, Writer, split};
 use super::trusted;
 use crate::block::Block;
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::proto::client_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, SlotWanted, bulk::Place, server_message};
 use crate::transport::Traffic;
@@ -28,7 +28,7 @@ const TOGETHER: usize = 16 << 10;
 
 /// The state of the insert slot that the receiving half learned, until the sending half takes it.
 #[derive(Debug, Default)]
-struct News {
+struct InsertSlotState {
     /// `Some(None)`: the server had no room for a slot.
     ring: Option<Option<ring::RingOutlet>>,
     consumed: Option<Consumed>,
@@ -36,17 +36,17 @@ struct News {
 }
 
 #[derive(Debug, Default)]
-struct SharedNews {
+struct SharedInsertSlotState {
     /// Held for a move only.
-    news: Mutex<News>,
+    news: Mutex<InsertSlotState>,
 }
 
-impl SharedNews {
-    fn news(&self) -> MutexGuard<'_, News> {
+impl SharedInsertSlotState {
+    fn news(&self) -> MutexGuard<'_, InsertSlotState> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, change: impl FnOnce(&mut News)) {
+    fn update(&self, change: impl FnOnce(&mut InsertSlotState)) {
         let waker = {
             let mut news = self.news();
             change(&mut news);
@@ -68,11 +68,11 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;
-    let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
+    let halves = stream.into_std().and_then(|stream| split(stream, DescriptorPolicy::Welcome));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
     traffic.without_insert_slot.store(false, Ordering::Relaxed);
     traffic.without_batch_slot.store(false, Ordering::Relaxed);
-    let (shared, freed) = (Arc::<SharedNews>::default(), Arc::<Freed>::default());
+    let (shared, freed) = (Arc::<SharedInsertSlotState>::default(), Arc::<FreedSlots>::default());
     let slots = MappedSlots::new(Arc::clone(&freed));
     let inlet = LocalInlet { reader, slots, shared: Arc::clone(&shared), counted: 0, traffic: Arc::clone(traffic) };
     let outlet = LocalOutlet {
@@ -94,7 +94,7 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
 #[derive(Debug, Default)]
 struct InlineBulk(Vec<u8>);
 
-impl BulkOut for InlineBulk {
+impl BulkSink for InlineBulk {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -108,8 +108,8 @@ impl BulkOut for InlineBulk {
 #[derive(Debug)]
 pub struct LocalOutlet {
     writer: Writer,
-    shared: Arc<SharedNews>,
-    freed: Arc<Freed>,
+    shared: Arc<SharedInsertSlotState>,
+    freed: Arc<FreedSlots>,
     /// The insert slot, and whether the next message's bytes go there.
     ring: Option<(ring::RingOutlet, bool)>,
     /// The largest slot requested.
@@ -192,8 +192,8 @@ impl LocalOutlet {
             let placed = if ring.is_empty() { None } else { Some(ring.end()) };
             self.ring.as_mut().expect("it was there").1 = false;
             return placed.map(|placed| match placed {
-                Placed::Slot(range) => Place::Range(range),
-                Placed::Spilled(bytes) => Place::Inline(bytes),
+                BulkPlacement::Slot(range) => Place::Range(range),
+                BulkPlacement::Spilled(bytes) => Place::Inline(bytes),
             });
         }
         (!self.inline.is_empty()).then(|| Place::Inline(Bytes::from(std::mem::take(&mut self.inline.0))))
@@ -208,7 +208,7 @@ impl Outlet for LocalOutlet {
         poll_fn(|context| self.poll_ready(bulk_bytes, context)).await
     }
 
-    fn bulk(&mut self) -> &mut dyn BulkOut {
+    fn bulk(&mut self) -> &mut dyn BulkSink {
         match &mut self.ring {
             Some((ring, true)) => ring,
             _ => &mut self.inline,
@@ -243,7 +243,7 @@ impl Outlet for LocalOutlet {
 pub struct LocalInlet {
     reader: SocketReader,
     slots: MappedSlots,
-    shared: Arc<SharedNews>,
+    shared: Arc<SharedInsertSlotState>,
     /// Bytes of the socket that are counted already.
     counted: u64,
     traffic: Arc<Traffic>,

@@ -1,6 +1,6 @@
 //! The socket's directory, which only its user can enter.
 
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ impl Drop for SocketDirectory {
 
 /// The lock of the directory, until it is dropped: a forked child that has its descriptor does not keep it.
 struct Lock {
-    _listed: Listed,
+    _listed: ListedDescriptor,
     directory: OwnedFd,
 }
 
@@ -98,7 +98,7 @@ impl Lock {
     /// `TimedOut` after `tries` tries: a process that is stopped may hold it for ever.
     fn take(directory: &Path, tries: u32) -> io::Result<Self> {
         let directory = open_own(directory)?;
-        let lock = Self { _listed: Listed::of(&directory), directory };
+        let lock = Self { _listed: ListedDescriptor::of(&directory), directory };
         for tried in 0..tries {
             if tried > 0 {
                 std::thread::sleep(BETWEEN);
@@ -162,7 +162,7 @@ fn is_dead(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Base;
+    use super::super::tests::TemporaryDirectory;
     use super::*;
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::os::unix::net::UnixStream;
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_socket_is_its_users_alone_and_gone_with_its_server() {
-        let base = Base::new("alone");
+        let base = TemporaryDirectory::new("alone");
         let mut place = base.place();
         let _listener = place.bind(8000).unwrap();
         let path = place.path().to_owned();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn sockets_without_a_listener_are_removed_at_the_next_start_and_used_ones_stay() {
-        let base = Base::new("stale");
+        let base = TemporaryDirectory::new("stale");
         let mut dead = base.place();
         drop(dead.bind(1).unwrap());
         dead.socket = None;
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn two_servers_of_one_port_and_process_number_have_two_sockets() {
-        let base = Base::new("twins");
+        let base = TemporaryDirectory::new("twins");
         let (mut one, mut other) = (base.place(), base.place());
         let _listeners = (one.bind(7).unwrap(), other.bind(7).unwrap());
         assert_ne!(one.path(), other.path());
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_does_not_keep_the_lock_of_the_directory() {
-        let base = Base::new("locked");
+        let base = TemporaryDirectory::new("locked");
         let place = base.place();
         let held = Lock::take(&place.directory, 1).unwrap();
         let other = open_own(&place.directory).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_server_waits_for_one_that_binds_but_not_for_one_that_is_stopped() {
-        let base = Base::new("stopped");
+        let base = TemporaryDirectory::new("stopped");
         let mut place = base.place();
         let held = Lock::take(&place.directory, 1).unwrap();
         let Err(refused) = Lock::take(&place.directory, 3) else { panic!("two have the lock") };
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_may_use_is_refused() {
-        let base = Base::new("open");
+        let base = TemporaryDirectory::new("open");
         let mut place = base.place();
         for mode in [0o770, 0o701, 0o777] {
             fs::set_permissions(&place.directory, Permissions::from_mode(mode)).unwrap();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_link_in_the_directorys_place_is_refused() {
-        let base = Base::new("link");
+        let base = TemporaryDirectory::new("link");
         let elsewhere = base.0.join("elsewhere");
         DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
         symlink(&elsewhere, base.0.join(format!("reverie-{}", geteuid().as_raw()))).unwrap();

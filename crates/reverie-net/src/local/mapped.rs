@@ -15,9 +15,9 @@ const MAX_SLOTS: usize = 4096;
 
 /// Numbers of released slots, until they are sent to the server.
 #[derive(Debug, Default)]
-pub(crate) struct Freed(Mutex<Vec<u32>>);
+pub(crate) struct FreedSlots(Mutex<Vec<u32>>);
 
-impl Freed {
+impl FreedSlots {
     /// Takes the numbers out.
     pub(crate) fn take(&self) -> Vec<u32> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -29,7 +29,7 @@ impl Freed {
 }
 
 #[derive(Debug)]
-struct Mapped {
+struct MappedSlot {
     mapping: Mapping,
     lent: AtomicBool,
 }
@@ -37,22 +37,22 @@ struct Mapped {
 /// The slots of one connection.
 #[derive(Debug)]
 pub(crate) struct MappedSlots {
-    known: Vec<Option<Arc<Mapped>>>,
-    freed: Arc<Freed>,
+    known: Vec<Option<Arc<MappedSlot>>>,
+    freed: Arc<FreedSlots>,
 }
 
 /// A batch's slot.
 /// Its memory belongs to this process while this lives, even after the connection; then the server may reuse it.
 #[derive(Debug)]
-struct Held {
-    mapped: Arc<Mapped>,
+struct HeldSlot {
+    mapped: Arc<MappedSlot>,
     number: u32,
-    freed: Arc<Freed>,
+    freed: Arc<FreedSlots>,
 }
 
 impl MappedSlots {
     /// No slots yet.
-    pub(crate) fn new(freed: Arc<Freed>) -> Self {
+    pub(crate) fn new(freed: Arc<FreedSlots>) -> Self {
         Self { known: Vec::new(), freed }
     }
 
@@ -76,7 +76,7 @@ impl MappedSlots {
             let len = usize::try_from(slot.size_bytes).map_err(|_| wrong("is too large for the address space"))?;
             let mapping = Mapping::open(&descriptor()?, len)?;
             self.known.resize_with(self.known.len().max(index + 1), || None);
-            self.known[index] = Some(Arc::new(Mapped { mapping, lent: AtomicBool::new(false) }));
+            self.known[index] = Some(Arc::new(MappedSlot { mapping, lent: AtomicBool::new(false) }));
         }
         let mapped = self.known.get(index).cloned().flatten().ok_or_else(|| wrong("does not exist"))?;
         if mapped.mapping.len() as u64 != slot.size_bytes || size > slot.size_bytes {
@@ -85,7 +85,7 @@ impl MappedSlots {
         if mapped.lent.swap(true, Ordering::Acquire) {
             return Err(wrong("is still in use"));
         }
-        Ok(Box::new(Held { mapped, number: slot.slot, freed: Arc::clone(&self.freed) }))
+        Ok(Box::new(HeldSlot { mapped, number: slot.slot, freed: Arc::clone(&self.freed) }))
     }
 
     fn lent(&self, index: usize) -> bool {
@@ -93,7 +93,7 @@ impl MappedSlots {
     }
 }
 
-impl Block for Held {
+impl Block for HeldSlot {
     fn as_ptr(&self) -> *mut u8 {
         self.mapped.mapping.as_ptr()
     }
@@ -111,7 +111,7 @@ impl Block for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         self.mapped.lent.store(false, Ordering::Release);
         self.freed.push(self.number);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_read_in_place_and_its_slot_freed_once_when_the_last_holder_lets_go() {
-        let freed = Arc::<Freed>::default();
+        let freed = Arc::<FreedSlots>::default();
         let mut slots = MappedSlots::new(Arc::clone(&freed));
         let (server, fd) = Mapping::create(SIZE).unwrap();
         server.copy_in(0, b"batch");

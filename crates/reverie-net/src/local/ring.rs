@@ -8,17 +8,17 @@ mod intake;
 mod outlet;
 
 pub(crate) use intake::Intake;
-pub(crate) use outlet::{Placed, RingOutlet};
+pub(crate) use outlet::{BulkPlacement, RingOutlet};
 
 /// The smallest insert slot.
 const SMALLEST: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::intake::Received;
+    use super::intake::ReceivedBytes;
     use super::outlet::WARM;
     use super::*;
-    use crate::bulk::{BulkIn, BulkOut};
+    use crate::bulk::{BulkSink, BulkSource};
     use crate::local::slots::Budget;
     use crate::proto::{Slot, SlotRange};
     use proptest::prelude::*;
@@ -39,12 +39,12 @@ mod tests {
         assert!(outlet.begin(bytes.len() as u64));
         outlet.put(bytes);
         match outlet.end() {
-            Placed::Slot(range) => range,
-            Placed::Spilled(_) => panic!("there was room"),
+            BulkPlacement::Slot(range) => range,
+            BulkPlacement::Spilled(_) => panic!("there was room"),
         }
     }
 
-    fn copy(received: &Received<'_>) -> Vec<u8> {
+    fn copy(received: &ReceivedBytes<'_>) -> Vec<u8> {
         let mut bytes = vec![MaybeUninit::uninit(); received.len() as usize];
         received.copy_to(0, &mut bytes).to_vec()
     }
@@ -103,7 +103,7 @@ mod tests {
         outlet.put(b"some");
         outlet.put(&vec![b'x'; SMALLEST]);
         assert_eq!(outlet.len(), 4 + SIZE);
-        let Placed::Spilled(spilled) = outlet.end() else { panic!("it cannot fit") };
+        let BulkPlacement::Spilled(spilled) = outlet.end() else { panic!("it cannot fit") };
         assert!(spilled.starts_with(b"somexxx") && spilled.len() == 4 + SMALLEST);
         let next = send(&mut outlet, b"next");
         assert_eq!(next.start, 0, "the place is used again");

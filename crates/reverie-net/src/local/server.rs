@@ -3,18 +3,18 @@
 use super::directory::SocketDirectory;
 use super::ring::Intake;
 use super::slots::{Budget, Lease, ServerSlots};
-use super::socket::{Descriptors, SocketReader, Writer, split};
+use super::socket::{DescriptorPolicy, SocketReader, Writer, split};
 use super::trusted;
-use crate::admission::{Newcomer, Via};
-use crate::bulk::BulkIn;
+use crate::admission::{AdmissionGuard, ConnectionTransport};
+use crate::bulk::BulkSource;
 use crate::log_limit::LogLimit;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, MAX_MESSAGE_BYTES, ServerMessage, Slot, bulk};
 use crate::server::{Limits, RequestTransport, ServerState};
 use crate::transport::ByteCounts;
-use crate::transport::server::{Lent, ServerConnection};
+use crate::transport::server::{ServerConnection, WritableSlot};
 use bytes::Bytes;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const BREATH: Duration = Duration::from_millis(20);
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
     /// Before the socket, which is closed after it.
-    _listed: Listed,
+    _listed: ListedDescriptor,
     socket: UnixListener,
     place: SocketDirectory,
     limits: Limits,
@@ -64,7 +64,7 @@ impl Listener {
         let socket = UnixListener::from_std(socket).map_err(failed)?;
         let budget = Budget::new(limits.total_batch_bytes);
         Ok(Self {
-            _listed: Listed::of(&socket),
+            _listed: ListedDescriptor::of(&socket),
             socket,
             place,
             limits: *limits,
@@ -106,7 +106,7 @@ impl Listener {
 
     fn connection(&self, stream: tokio::net::UnixStream) -> Result<LocalServerConnection, String> {
         let peer = trusted(&stream)?;
-        let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Refused));
+        let halves = stream.into_std().and_then(|stream| split(stream, DescriptorPolicy::Refused));
         let (reader, writer) = halves.map_err(|error| error.to_string())?;
         Ok(LocalServerConnection {
             reader,
@@ -135,7 +135,7 @@ pub async fn serve(listener: Listener, shared: Arc<ServerState>) {
             connection = listener.accept() => connection,
             () = &mut stopping => return,
         };
-        connection.newcomer = Some(shared.admission.arrive(Via::Local, &connection.peer));
+        connection.newcomer = Some(shared.admission.arrive(ConnectionTransport::Local, &connection.peer));
         connection.reader.set_longest(GREETING_BYTES);
         connection.counts = Arc::clone(shared.bytes(RequestTransport::SharedMemory));
         tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection)));
@@ -157,7 +157,7 @@ pub struct LocalServerConnection {
     unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
-    newcomer: Option<Arc<Newcomer>>,
+    newcomer: Option<Arc<AdmissionGuard>>,
     shortages: Arc<LogLimit>,
     /// The server's count of bytes.
     counts: Arc<ByteCounts>,
@@ -218,7 +218,7 @@ impl ServerConnection for LocalServerConnection {
         false
     }
 
-    fn newcomer(&self) -> Option<Arc<Newcomer>> {
+    fn newcomer(&self) -> Option<Arc<AdmissionGuard>> {
         self.newcomer.clone()
     }
 
@@ -280,8 +280,8 @@ impl ServerConnection for LocalServerConnection {
         });
     }
 
-    fn lend(&mut self, size_bytes: usize) -> Option<Box<dyn Lent>> {
-        self.slots.take(size_bytes).map(|lease| Box::new(lease) as Box<dyn Lent>)
+    fn lend(&mut self, size_bytes: usize) -> Option<Box<dyn WritableSlot>> {
+        self.slots.take(size_bytes).map(|lease| Box::new(lease) as Box<dyn WritableSlot>)
     }
 
     fn lent_bytes(&self) -> u64 {
@@ -301,7 +301,7 @@ impl ServerConnection for LocalServerConnection {
         Ok(())
     }
 
-    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
+    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkSource + 'a>> {
         Ok(match &bulk.place {
             Some(bulk::Place::Range(range)) => {
                 let bytes = self.intake.bytes(range)?;
@@ -321,7 +321,7 @@ impl ServerConnection for LocalServerConnection {
     }
 }
 
-impl Lent for Lease {
+impl WritableSlot for Lease {
     fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
         Lease::bytes(self)
     }

@@ -71,7 +71,7 @@ enum SlotsState {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     state: SlotsState,
     /// Its bytes, also while it is taken.
     size: usize,
@@ -80,8 +80,8 @@ struct Entry {
 }
 
 #[derive(Debug)]
-struct Inner {
-    entries: Vec<Entry>,
+struct SlotEntries {
+    entries: Vec<SlotEntry>,
     /// Numbers of the free slots; the last freed is at the end.
     free: Vec<u32>,
     size_bytes: u64,
@@ -91,7 +91,7 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct ServerSlots {
     /// Held for lookups, or for creating one mapping; never while bytes are copied.
-    inner: Mutex<Inner>,
+    inner: Mutex<SlotEntries>,
     limit: u64,
     budget: Arc<Budget>,
     /// Bytes of the slots that the client reads.
@@ -110,11 +110,11 @@ pub(crate) struct Lease {
 impl ServerSlots {
     /// No slots yet; at most `limit` bytes of them, and the budget's for all connections.
     pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Arc<Self> {
-        let inner = Inner { entries: Vec::new(), free: Vec::new(), size_bytes: 0 };
+        let inner = SlotEntries { entries: Vec::new(), free: Vec::new(), size_bytes: 0 };
         Arc::new(Self { inner: Mutex::new(inner), limit, budget, lent: AtomicU64::new(0) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, SlotEntries> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl ServerSlots {
         Some(Lease { slots: Arc::clone(self), number, size, memory: Some(memory) })
     }
 
-    fn make(&self, inner: &mut Inner, size: usize) -> Option<(u32, Memory)> {
+    fn make(&self, inner: &mut SlotEntries, size: usize) -> Option<(u32, Memory)> {
         let bytes = size as u64;
         while inner.size_bytes + bytes > self.limit || inner.live() >= MAX_SLOTS || !self.budget.take(bytes) {
             // Free slots of other sizes use up the room. The peer's mapping of them keeps no memory.
@@ -140,7 +140,7 @@ impl ServerSlots {
             return None;
         };
         let memory = Memory { mapping, budget: Arc::clone(&self.budget) };
-        let entry = Entry { state: SlotsState::Taken, size, descriptor: Some(descriptor) };
+        let entry = SlotEntry { state: SlotsState::Taken, size, descriptor: Some(descriptor) };
         inner.size_bytes += bytes;
         let retired = inner.entries.iter().position(|entry| matches!(entry.state, SlotsState::Retired));
         let number = retired.unwrap_or(inner.entries.len());
@@ -183,7 +183,7 @@ impl ServerSlots {
     }
 }
 
-impl Inner {
+impl SlotEntries {
     fn live(&self) -> usize {
         self.entries.iter().filter(|entry| !matches!(entry.state, SlotsState::Retired)).count()
     }

@@ -2,12 +2,12 @@
 //!
 //! Descriptors arrive in the order of their messages, with or before their message's bytes.
 
-use crate::head::{self, Incoming};
+use crate::head::{self, IncomingMessage};
 use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
 use bytes::{Buf, BytesMut};
 use prost::Message;
-use reverie_core::inherited::Listed;
+use reverie_core::inherited::ListedDescriptor;
 use reverie_core::{Error, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -35,10 +35,10 @@ const DESCRIPTORS_AHEAD: usize = 64;
 const LONG_AT_FIRST: usize = 256 << 10;
 
 /// The two directions of a connection, for separate tasks. Needs a tokio runtime.
-pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(SocketReader, Writer)> {
+pub(crate) fn split(stream: UnixStream, descriptors: DescriptorPolicy) -> io::Result<(SocketReader, Writer)> {
     stream.set_nonblocking(true)?;
     let stream = watch(stream)?;
-    let listed = Arc::new(Listed::of(&stream));
+    let listed = Arc::new(ListedDescriptor::of(&stream));
     let stream = Arc::new(stream);
     let reader = SocketReader {
         _listed: Arc::clone(&listed),
@@ -59,7 +59,7 @@ pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<
 
 /// Whether the peer may send descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Descriptors {
+pub(crate) enum DescriptorPolicy {
     /// Allowed with messages that name one.
     Welcome,
     /// Each one is a protocol violation.
@@ -70,7 +70,7 @@ pub(crate) enum Descriptors {
 #[derive(Debug)]
 pub(crate) struct SocketReader {
     /// Before the stream, whose descriptor is closed after it.
-    _listed: Arc<Listed>,
+    _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     buffer: Box<[u8]>,
     /// Bytes of the buffer that were received and not decoded yet.
@@ -78,7 +78,7 @@ pub(crate) struct SocketReader {
     /// A message that does not fit in the buffer, and the number of its missing bytes.
     long: Option<(BytesMut, usize)>,
     descriptors: VecDeque<OwnedFd>,
-    allowed: Descriptors,
+    allowed: DescriptorPolicy,
     /// Bytes of a message at most.
     longest: usize,
     received: u64,
@@ -88,7 +88,7 @@ impl SocketReader {
     /// The next message; `None` if the peer closed the connection between two messages.
     /// `Protocol`: a message that is too long or malformed, or a forbidden descriptor. `Unavailable`: the connection
     /// ended inside a message.
-    pub(crate) fn poll_next<M: Incoming>(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<M>>> {
+    pub(crate) fn poll_next<M: IncomingMessage>(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<M>>> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Poll::Ready(Ok(Some(message)));
@@ -104,12 +104,12 @@ impl SocketReader {
     }
 
     /// [`SocketReader::poll_next`] as a future. Cancel safe.
-    pub(crate) async fn next<M: Incoming>(&mut self) -> Result<Option<M>> {
+    pub(crate) async fn next<M: IncomingMessage>(&mut self) -> Result<Option<M>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// The next message, if it was received completely.
-    pub(crate) fn buffered<M: Incoming>(&mut self) -> Result<Option<M>> {
+    pub(crate) fn buffered<M: IncomingMessage>(&mut self) -> Result<Option<M>> {
         if self.refused() {
             return Err(Error::Protocol("an unexpected file descriptor".to_owned()));
         }
@@ -201,10 +201,10 @@ fn receive(
     stream: BorrowedFd<'_>,
     room: &mut [u8],
     descriptors: &mut VecDeque<OwnedFd>,
-    allowed: Descriptors,
+    allowed: DescriptorPolicy,
 ) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let space = if allowed == Descriptors::Welcome { &mut space[..] } else { &mut [][..] };
+    let space = if allowed == DescriptorPolicy::Welcome { &mut space[..] } else { &mut [][..] };
     let mut control = RecvAncillaryBuffer::new(space);
     let message = recvmsg(stream, &mut [IoSliceMut::new(room)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     for part in control.drain() {
@@ -222,7 +222,7 @@ fn receive(
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// Before the stream, whose descriptor is closed after it.
-    _listed: Arc<Listed>,
+    _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     out: BytesMut,
     /// Descriptors, each with the position in the stream at or before which it must be sent.
@@ -312,7 +312,7 @@ fn lost(error: &io::Error) -> Error {
     }
 }
 
-fn decode<M: Incoming>(message: impl Buf) -> Result<M> {
+fn decode<M: IncomingMessage>(message: impl Buf) -> Result<M> {
     head::decode(message).map_err(Error::Protocol)
 }
 

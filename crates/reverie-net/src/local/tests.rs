@@ -24,9 +24,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// A base directory of its own, removed at the end.
-pub(super) struct Base(pub(super) PathBuf);
+pub(super) struct TemporaryDirectory(pub(super) PathBuf);
 
-impl Base {
+impl TemporaryDirectory {
     pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("reverie-test-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -45,7 +45,7 @@ impl Base {
     }
 }
 
-impl Drop for Base {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -67,8 +67,8 @@ fn limits() -> Limits {
     }
 }
 
-fn listen(name: &str) -> (Base, Listener) {
-    let base = Base::new(name);
+fn listen(name: &str) -> (TemporaryDirectory, Listener) {
+    let base = TemporaryDirectory::new(name);
     let listener = Listener::bind_at(base.place(), 8000, &limits()).unwrap();
     (base, listener)
 }
@@ -340,7 +340,7 @@ async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
 
 #[tokio::test]
 async fn no_server_listens_where_one_was() {
-    let base = Base::new("none");
+    let base = TemporaryDirectory::new("none");
     let path = base.0.join("gone.sock");
     drop(UnixStream::connect(&path));
     for path in [path.as_path(), Path::new("/nowhere/at/all.sock")] {

@@ -3,7 +3,7 @@
 //! The bytes are gathered once, into a slot or into a block that is sent as parts. If the transport takes bytes from
 //! several places, large cells are sent from their chunks.
 
-use super::pool::{BlockPool, Leave};
+use super::pool::{BlockPermit, BlockPool};
 use super::reading::ReadOptions;
 use crate::convert;
 use crate::pieces::Pieces;
@@ -12,7 +12,9 @@ use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
 use crate::transport::server::ServerConnection;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{BatchLayout, INFO_ARRAYS, Lying, Pause, Plan, Planner, Split, Unpacking};
+use reverie_core::batch::{
+    BatchLayout, ContiguousCells, INFO_ARRAYS, Plan, Planner, Split, UnpackCallback, UnpackCost,
+};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -52,16 +54,16 @@ struct SentHead {
 }
 
 /// A batch that is planned and not gathered yet.
-pub(super) struct Planned {
+pub(super) struct PlannedBatch {
     plan: Arc<Plan>,
     layout: BatchLayout,
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
     /// The chunks that must be unpacked or read from the disk before.
-    unpacking: Unpacking,
+    unpacking: UnpackCost,
 }
 
-impl Planned {
+impl PlannedBatch {
     /// The size of the batch.
     pub(super) fn size_bytes(&self) -> usize {
         self.layout.size_bytes
@@ -78,7 +80,7 @@ impl Planned {
     }
 
     /// The large cells where they are in memory, if they are sent from there.
-    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
+    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
         self.split.as_ref()?.lying(draws)
     }
 
@@ -101,14 +103,14 @@ impl Batches {
         connection: &dyn ServerConnection,
         reading: &ReadOptions,
         draws: &Draws,
-    ) -> Result<Planned> {
+    ) -> Result<PlannedBatch> {
         if draws.items.is_empty() {
             let layout = BatchLayout::new(draws.len(), &[])?;
-            return Ok(Planned {
+            return Ok(PlannedBatch {
                 plan: Arc::new(Plan::nothing()),
                 layout,
                 split: None,
-                unpacking: Unpacking::default(),
+                unpacking: UnpackCost::default(),
             });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
@@ -123,8 +125,8 @@ impl Batches {
         let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
         let unpacking = plan.unpacking(draws)?;
         let split =
-            if connection.takes_pieces() && unpacking == Unpacking::default() { self.split(&plan) } else { None };
-        Ok(Planned { plan, layout, split, unpacking })
+            if connection.takes_pieces() && unpacking == UnpackCost::default() { self.split(&plan) } else { None };
+        Ok(PlannedBatch { plan, layout, split, unpacking })
     }
 
     fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {
@@ -141,11 +143,11 @@ impl Batches {
         &mut self,
         connection: &mut dyn ServerConnection,
         pool: &BlockPool,
-        batch: (u64, &Planned, &Draws),
-        lying: Option<Vec<Lying>>,
-        leave: Option<Leave>,
+        batch: (u64, &PlannedBatch, &Draws),
+        lying: Option<Vec<ContiguousCells>>,
+        leave: Option<BlockPermit>,
         kind: (bool, bool),
-    ) -> Result<Sent> {
+    ) -> Result<SendOutcome> {
         let (_, planned, draws) = batch;
         let size = planned.size_bytes();
         let (mut slot, mut pieces) = (None, Pieces::default());
@@ -153,7 +155,7 @@ impl Batches {
             heavy(size, || fill(planned, draws, lent.bytes()))?;
             slot = Some(lent.give());
         } else {
-            let Some(leave) = leave else { return Ok(Sent::Refused) };
+            let Some(leave) = leave else { return Ok(SendOutcome::Refused) };
             let leave = Arc::new(leave);
             pieces = match planned.split.as_ref().zip(lying) {
                 Some((split, lying)) => scattered(planned, split, lying, draws, pool, &leave)?,
@@ -165,14 +167,14 @@ impl Batches {
             };
         }
         self.announce(connection, batch, slot, pieces, kind);
-        Ok(Sent::Whole)
+        Ok(SendOutcome::Whole)
     }
 
     /// Sends a gathered batch, whose bytes are in the slot or in the pieces.
     pub(super) fn announce(
         &mut self,
         connection: &mut dyn ServerConnection,
-        (id, planned, draws): (u64, &Planned, &Draws),
+        (id, planned, draws): (u64, &PlannedBatch, &Draws),
         slot: Option<Slot>,
         mut pieces: Pieces,
         (last, leased): (bool, bool),
@@ -201,7 +203,7 @@ impl Batches {
     }
 
     /// The number of the batch's head, and the head itself if the client does not have it.
-    fn head(&mut self, planned: &Planned, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
+    fn head(&mut self, planned: &PlannedBatch, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
         let Plan { outputs, structure, num_columns, .. } = &*planned.plan;
         let timestep = draws.items.first().is_some_and(|item| item.pattern.is_one_step());
         let alike = |head: &&SentHead| {
@@ -223,7 +225,7 @@ impl Batches {
 }
 
 /// The outcome of sending a batch.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// It is queued.
     Whole,
     /// There was no slot, and no permission to allocate a block.
@@ -234,9 +236,9 @@ pub(super) enum Sent {
 
 /// Cells that are being sent.
 struct SentCells {
-    cells: Lying,
+    cells: ContiguousCells,
     /// They count for the bytes of unsent batches, as a block does.
-    _leave: Arc<Leave>,
+    _leave: Arc<BlockPermit>,
 }
 
 impl AsRef<[u8]> for SentCells {
@@ -247,12 +249,12 @@ impl AsRef<[u8]> for SentCells {
 
 /// The batch's bytes: large columns from their chunks, and the gathered rest between them.
 fn scattered(
-    planned: &Planned,
+    planned: &PlannedBatch,
     split: &Split,
-    lying: Vec<Lying>,
+    lying: Vec<ContiguousCells>,
     draws: &Draws,
     pool: &BlockPool,
-    leave: &Arc<Leave>,
+    leave: &Arc<BlockPermit>,
 ) -> Result<Pieces> {
     let BatchLayout { info, outputs, size_bytes } = &planned.layout;
     let (mut near, mut away) = (Vec::with_capacity(outputs.len()), 0);
@@ -282,17 +284,17 @@ fn scattered(
 }
 
 /// Writes every byte of the batch.
-fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
+fn fill(planned: &PlannedBatch, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
     let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
 }
 
 /// As [`fill`], with a pause before each chunk that is unpacked.
 pub(super) fn fill_pausing(
-    planned: &Planned,
+    planned: &PlannedBatch,
     draws: &Draws,
     bytes: &mut [MaybeUninit<u8>],
-    pause: Pause<'_>,
+    pause: UnpackCallback<'_>,
 ) -> Result<()> {
     let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))

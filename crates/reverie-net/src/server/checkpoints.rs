@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 /// Takes a checkpoint and returns its path.
-pub(super) type Take = Arc<dyn Fn() -> Result<String> + Send + Sync>;
+pub(super) type CheckpointCallback = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 
 /// The state that requests for checkpoints share.
 pub(super) struct Checkpoints {
-    take: Take,
+    take: CheckpointCallback,
     /// Guards the requests: held for a push or a move.
     asked: Mutex<CheckpointRequests>,
 }
@@ -23,7 +23,7 @@ struct CheckpointRequests {
 }
 
 impl Checkpoints {
-    pub(super) fn new(take: Take) -> Arc<Self> {
+    pub(super) fn new(take: CheckpointCallback) -> Arc<Self> {
         Arc::new(Self { take, asked: Mutex::default() })
     }
 

@@ -1,10 +1,10 @@
 //! The sending of draws: the batches of one connection, each when there is room for it.
 
-use super::batches::{Batches, Planned, Sent};
+use super::batches::{Batches, PlannedBatch, SendOutcome};
 use super::gathering::{GatherTarget, Gathering};
-use super::later::Later;
-use super::pool::Leave;
-use super::samples::Answer;
+use super::outcome_future::OutcomeFuture;
+use super::pool::BlockPermit;
+use super::samples::DrawDelivery;
 use super::shared::ServerState;
 use crate::items::Decoder;
 use crate::transport::server::ServerConnection;
@@ -21,11 +21,11 @@ pub(super) struct Link {
     pub(super) decoder: Decoder,
     pub(super) batches: Batches,
     /// The planned batch of the first draws to be gathered.
-    pub(super) planned: Option<Planned>,
-    leave: Option<Leave>,
-    pub(super) waits_for_leave: Option<Later<Leave>>,
+    pub(super) planned: Option<PlannedBatch>,
+    leave: Option<BlockPermit>,
+    pub(super) waits_for_leave: Option<OutcomeFuture<BlockPermit>>,
     /// The batch that a thread gathers.
-    pub(super) gathering: Option<(Arc<Planned>, Gathering)>,
+    pub(super) gathering: Option<(Arc<PlannedBatch>, Gathering)>,
     queued: u64,
     moved: bool,
     watch: Interval,
@@ -62,7 +62,7 @@ impl Link {
     }
 
     /// Stores the permission that was waited for.
-    pub(super) fn may_set_aside(&mut self, leave: Leave) {
+    pub(super) fn may_set_aside(&mut self, leave: BlockPermit) {
         (self.leave, self.waits_for_leave) = (Some(leave), None);
     }
 
@@ -86,7 +86,7 @@ impl Link {
     }
 
     /// Ready when the next batch can be planned or gathered; returns the permission if one was waited for.
-    pub(super) fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Option<Leave>> {
+    pub(super) fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Option<BlockPermit>> {
         if let Some(waits) = &mut self.waits_for_leave {
             return waits.as_mut().poll(context).map(Some);
         }
@@ -106,7 +106,13 @@ impl Link {
         self.gathering.as_ref().map_or(0, |(planned, _)| planned.size_bytes() as u64)
     }
 
-    pub(super) fn deliver(&mut self, shared: &ServerState, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
+    pub(super) fn deliver(
+        &mut self,
+        shared: &ServerState,
+        answer: &DrawDelivery,
+        draws: &Draws,
+        last: bool,
+    ) -> Result<SendOutcome> {
         let (planned, lying) = match self.planned.take() {
             Some(planned) => {
                 let lying = planned.lying(draws);
@@ -134,11 +140,11 @@ impl Link {
                 }
                 let lying = planned.lying(draws);
                 if self.gathering.is_some() && planned.is_gathered_apart(draws, lying.is_some()) {
-                    return Ok(Sent::Apart);
+                    return Ok(SendOutcome::Apart);
                 }
                 if self.connection.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
-                    return Ok(Sent::Refused);
+                    return Ok(SendOutcome::Refused);
                 }
                 (planned, lying)
             }
@@ -151,7 +157,7 @@ impl Link {
         let kind = (last, answer.is_leased());
         let batch = (answer.id, &planned, draws);
         let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, lying, leave, kind)?;
-        if let Sent::Refused = sent {
+        if let SendOutcome::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
         }
@@ -162,19 +168,19 @@ impl Link {
         &mut self,
         shared: &ServerState,
         id: u64,
-        planned: Planned,
+        planned: PlannedBatch,
         draws: &Draws,
-        leave: Option<Leave>,
-    ) -> Result<Sent> {
+        leave: Option<BlockPermit>,
+    ) -> Result<SendOutcome> {
         let size = planned.size_bytes();
         let Some(room) = GatherTarget::take(self.connection.lend(size), &shared.pool, size, leave)? else {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
-            return Ok(Sent::Refused);
+            return Ok(SendOutcome::Refused);
         };
         let planned = Arc::new(planned);
         let gathering = Gathering::begin(&shared.turns, id, &planned, draws.clone(), room);
         self.gathering = Some((planned, gathering));
-        Ok(Sent::Apart)
+        Ok(SendOutcome::Apart)
     }
 }

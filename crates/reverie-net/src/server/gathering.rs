@@ -3,11 +3,11 @@
 //! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they wait
 //! for their turn at each chunk.
 
-use super::batches::{Planned, fill_pausing};
-use super::later::Later;
-use super::pool::{BlockPool, Leave, PooledBlock};
+use super::batches::{PlannedBatch, fill_pausing};
+use super::outcome_future::OutcomeFuture;
+use super::pool::{BlockPermit, BlockPool, PooledBlock};
 use crate::proto::Slot;
-use crate::transport::server::Lent;
+use crate::transport::server::WritableSlot;
 use bytes::Bytes;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
@@ -69,7 +69,7 @@ impl GatherLimits {
 /// The memory that a batch is gathered into.
 pub(super) enum GatherTarget {
     /// A slot of the transport.
-    Slot(Box<dyn Lent>),
+    Slot(Box<dyn WritableSlot>),
     /// A block of the pool.
     Block(PooledBlock),
 }
@@ -77,10 +77,10 @@ pub(super) enum GatherTarget {
 impl GatherTarget {
     /// A slot if there is one, else a block. `None` without permission for a block.
     pub(super) fn take(
-        slot: Option<Box<dyn Lent>>,
+        slot: Option<Box<dyn WritableSlot>>,
         pool: &BlockPool,
         size: usize,
-        leave: Option<Leave>,
+        leave: Option<BlockPermit>,
     ) -> Result<Option<Self>> {
         match (slot, leave) {
             (Some(slot), _) => Ok(Some(Self::Slot(slot))),
@@ -109,13 +109,13 @@ impl GatherTarget {
 pub(super) struct Gathering {
     /// The request.
     pub(super) id: u64,
-    gathered: Later<Result<GatherTarget>>,
-    ended: Arc<Ended>,
+    gathered: OutcomeFuture<Result<GatherTarget>>,
+    ended: Arc<GatherCancellation>,
 }
 
 /// Whether a batch is still wanted.
 #[derive(Default)]
-struct Ended {
+struct GatherCancellation {
     is_ended: AtomicBool,
     /// Wakes the thread that gathers it, now or when it waits next.
     wakes: Notify,
@@ -126,11 +126,11 @@ impl Gathering {
     pub(super) fn begin(
         turns: &GatherLimits,
         id: u64,
-        planned: &Arc<Planned>,
+        planned: &Arc<PlannedBatch>,
         draws: Draws,
         room: GatherTarget,
     ) -> Self {
-        let (ended, chunks) = (Arc::<Ended>::default(), Arc::clone(&turns.chunks));
+        let (ended, chunks) = (Arc::<GatherCancellation>::default(), Arc::clone(&turns.chunks));
         let threads = Arc::clone(if planned.unpacks() { &turns.unpacking } else { &turns.copying });
         let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
         let gathered = async move {
@@ -162,8 +162,8 @@ impl Drop for Gathering {
 fn gather(
     runtime: &Handle,
     chunks: &Arc<Semaphore>,
-    ended: &Ended,
-    planned: &Planned,
+    ended: &GatherCancellation,
+    planned: &PlannedBatch,
     draws: &Draws,
     mut room: GatherTarget,
 ) -> Result<GatherTarget> {

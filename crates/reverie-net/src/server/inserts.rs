@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct SessionInserts {
     /// The inserts that wait for their tables, by number.
-    pub(super) waiting: HashMap<u64, Waiting>,
+    pub(super) waiting: HashMap<u64, WaitingInsert>,
     /// Bytes of the waiting inserts that this connection sent, as its client counts them.
     pub(super) in_flight: u64,
     /// The same for each table, by its number.
@@ -32,7 +32,7 @@ pub(super) struct SessionInserts {
 }
 
 /// An insert that waits for its table.
-pub(super) struct Waiting {
+pub(super) struct WaitingInsert {
     table: u32,
     /// The number of its items, also of those that are in the table already.
     num_items: usize,
@@ -77,7 +77,7 @@ impl SessionInserts {
         let connection = self.connection;
         self.count(table, size_bytes);
         self.held_bytes += held_bytes;
-        self.waiting.insert(id, Waiting { table, num_items, size_bytes, held_bytes, connection, left: false });
+        self.waiting.insert(id, WaitingInsert { table, num_items, size_bytes, held_bytes, connection, left: false });
     }
 
     fn count(&mut self, table: u32, size_bytes: u64) {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum RequestKind {
     Insert,
     Sample,
     Get,
@@ -24,22 +24,30 @@ pub(crate) enum RequestTransport {
     SharedMemory,
 }
 
-impl Verb {
+impl RequestKind {
     /// Every verb, in declaration order.
-    pub(crate) const ALL: [Verb; 8] =
-        [Verb::Insert, Verb::Sample, Verb::Get, Verb::Query, Verb::Mutate, Verb::Delete, Verb::Checkpoint, Verb::Other];
+    pub(crate) const ALL: [RequestKind; 8] = [
+        RequestKind::Insert,
+        RequestKind::Sample,
+        RequestKind::Get,
+        RequestKind::Query,
+        RequestKind::Mutate,
+        RequestKind::Delete,
+        RequestKind::Checkpoint,
+        RequestKind::Other,
+    ];
 
     /// The name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Verb::Insert => "insert",
-            Verb::Sample => "sample",
-            Verb::Get => "get",
-            Verb::Query => "query",
-            Verb::Mutate => "mutate",
-            Verb::Delete => "delete",
-            Verb::Checkpoint => "checkpoint",
-            Verb::Other => "other",
+            RequestKind::Insert => "insert",
+            RequestKind::Sample => "sample",
+            RequestKind::Get => "get",
+            RequestKind::Query => "query",
+            RequestKind::Mutate => "mutate",
+            RequestKind::Delete => "delete",
+            RequestKind::Checkpoint => "checkpoint",
+            RequestKind::Other => "other",
         }
     }
 }
@@ -65,13 +73,13 @@ impl RequestTransport {
 /// A request that has arrived and has no response yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch {
-    verb: Verb,
+    verb: RequestKind,
     at: Instant,
 }
 
 impl Stopwatch {
     /// A request that arrives now.
-    pub(crate) fn now(verb: Verb) -> Self {
+    pub(crate) fn now(verb: RequestKind) -> Self {
         Self { verb, at: Instant::now() }
     }
 }
@@ -111,7 +119,7 @@ impl Histogram {
 
 /// The histograms of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies([[Histogram; Verb::ALL.len()]; RequestTransport::ALL.len()]);
+pub(crate) struct Latencies([[Histogram; RequestKind::ALL.len()]; RequestTransport::ALL.len()]);
 
 impl Latencies {
     /// Counts `n` requests that get their response now.
@@ -120,7 +128,7 @@ impl Latencies {
     }
 
     /// The histogram of a kind of requests.
-    pub(crate) fn of(&self, transport: RequestTransport, verb: Verb) -> &Histogram {
+    pub(crate) fn of(&self, transport: RequestTransport, verb: RequestKind) -> &Histogram {
         &self.0[transport as usize][verb as usize]
     }
 }
@@ -155,8 +163,8 @@ mod tests {
     #[test]
     fn the_sum_is_in_seconds_and_counts_each_request() {
         let latencies = Latencies::default();
-        latencies.of(RequestTransport::Grpc, Verb::Get).observe(Duration::from_millis(250), 4);
-        assert_eq!(latencies.of(RequestTransport::Grpc, Verb::Get).read().1, 1.0);
-        assert_eq!(latencies.of(RequestTransport::SharedMemory, Verb::Get).read().1, 0.0);
+        latencies.of(RequestTransport::Grpc, RequestKind::Get).observe(Duration::from_millis(250), 4);
+        assert_eq!(latencies.of(RequestTransport::Grpc, RequestKind::Get).read().1, 1.0);
+        assert_eq!(latencies.of(RequestTransport::SharedMemory, RequestKind::Get).read().1, 0.0);
     }
 }

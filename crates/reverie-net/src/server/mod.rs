@@ -6,7 +6,7 @@
 //!                                       +-- outcomes, until the client acknowledges them
 //! ```
 
-mod later;
+mod outcome_future;
 mod latencies;
 pub mod spans;
 mod waits;
@@ -35,6 +35,6 @@ mod wait_tests;
 
 pub(crate) use charges::Charge;
 pub(crate) use clients::ClientView;
-pub(crate) use latencies::{FINITE, Histogram, Latencies, RequestTransport, Verb};
+pub(crate) use latencies::{FINITE, Histogram, Latencies, RequestKind, RequestTransport};
 pub use options::{Limits, ServerOptions, ServerTls};
 pub(crate) use shared::ServerState;

@@ -1,6 +1,6 @@
 //! The outcomes of a session's requests, kept for as long as the client may ask again.
 
-use super::samples::{Answer, DRAW_BYTES};
+use super::samples::{DRAW_BYTES, DrawDelivery};
 use crate::proto;
 use prost::Message;
 use reverie_core::table::{Arrivals, Keys, Lease};
@@ -15,7 +15,7 @@ pub(super) enum RequestOutcome {
     /// The answer, as it was sent.
     Reply(Box<proto::Reply>),
     /// Leased draws that were sent: gathered again if the client asks again.
-    Draws(Box<Answer>),
+    Draws(Box<DrawDelivery>),
     /// Leased draws from before the server was restarted: undone if the client asks again.
     Held(Lease),
 }

@@ -20,7 +20,7 @@ pub(super) struct BlockPool {
 }
 
 /// Permission to allocate a block.
-pub(super) struct Leave {
+pub(super) struct BlockPermit {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct PooledBlock {
     len: usize,
     most_idle: usize,
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
-    _leave: Arc<Leave>,
+    _leave: Arc<BlockPermit>,
 }
 
 /// The most bytes of idle blocks in a pool of that size.
@@ -38,7 +38,7 @@ fn idle_bytes(total_bytes: u64) -> usize {
     usize::try_from(total_bytes / 4).unwrap_or(usize::MAX).min(MOST_IDLE)
 }
 
-impl Leave {
+impl BlockPermit {
     fn new(permit: OwnedSemaphorePermit) -> Self {
         Self { _permit: permit }
     }
@@ -62,18 +62,18 @@ impl BlockPool {
     }
 
     /// Permission for a block of that size, if available at once.
-    pub(super) fn try_leave(&self, bytes: usize) -> Option<Leave> {
-        Arc::clone(&self.room).try_acquire_many_owned(self.pieces(bytes)).ok().map(Leave::new)
+    pub(super) fn try_leave(&self, bytes: usize) -> Option<BlockPermit> {
+        Arc::clone(&self.room).try_acquire_many_owned(self.pieces(bytes)).ok().map(BlockPermit::new)
     }
 
     /// Permission for a block of that size, in the order of requests.
-    pub(super) fn leave(&self, bytes: usize) -> impl Future<Output = Leave> + Send + 'static {
+    pub(super) fn leave(&self, bytes: usize) -> impl Future<Output = BlockPermit> + Send + 'static {
         let (room, pieces) = (Arc::clone(&self.room), self.pieces(bytes));
-        async move { Leave::new(room.acquire_many_owned(pieces).await.expect("the semaphore is never closed")) }
+        async move { BlockPermit::new(room.acquire_many_owned(pieces).await.expect("the semaphore is never closed")) }
     }
 
     /// A block of `len` bytes with arbitrary content. `OutOfMemory`.
-    pub(super) fn take(&self, len: usize, leave: &Arc<Leave>) -> Result<PooledBlock> {
+    pub(super) fn take(&self, len: usize, leave: &Arc<BlockPermit>) -> Result<PooledBlock> {
         let fits = |block: &Vec<u8>| block.len() >= len && block.len() / 4 <= len.max(PIECE as usize);
         let known = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use crate::convert;
 use crate::proto;
 use reverie_core::Result;
-use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::batch::{BatchOptions, Planner, Ragged};
 
 /// The read options of a batch.
 #[derive(Clone, Default, PartialEq)]
@@ -19,6 +19,6 @@ impl ReadOptions {
     }
 
     pub(super) fn planner(&self) -> Planner {
-        Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
+        Planner::new(&BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() })
     }
 }

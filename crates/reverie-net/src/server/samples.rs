@@ -24,7 +24,7 @@ const ALONE_BYTES: u64 = 1024;
 
 /// Draws that are being sent to the client.
 /// If it is dropped before the client acknowledged them, leased draws return to their tables.
-pub(super) struct Answer {
+pub(super) struct DrawDelivery {
     pub(super) id: u64,
     pub(super) reading: ReadOptions,
     /// Each group becomes one batch.
@@ -45,7 +45,7 @@ pub(super) struct Answer {
     pub(super) stopwatch: Option<Stopwatch>,
 }
 
-impl Answer {
+impl DrawDelivery {
     fn empty(id: u64, reading: ReadOptions) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
@@ -148,12 +148,12 @@ fn split(mut draws: Draws, tail: impl Fn(&Draws) -> usize, groups: &mut VecDeque
 }
 
 /// The deadline of a waiting request, and its earlier withdrawal.
-pub(super) struct Patience {
+pub(super) struct WaitLimit {
     deadline: Option<Instant>,
     cancel: oneshot::Receiver<()>,
 }
 
-impl Patience {
+impl WaitLimit {
     /// Starts at the request's arrival; `None` waits without limit.
     pub(super) fn new(timeout: Option<Duration>, cancel: oneshot::Receiver<()>) -> Self {
         // A deadline beyond the clock's range never passes.
@@ -189,7 +189,7 @@ const RETRY: Duration = Duration::from_millis(50);
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
     mut ticket: Ticket<T>,
-    patience: &mut Patience,
+    patience: &mut WaitLimit,
     retry: bool,
 ) -> Result<Result<T>, (Result<T>, String)> {
     if let Some(outcome) = ticket.poll() {
@@ -233,28 +233,28 @@ pub(super) async fn draw(
     shared: Arc<ServerState>,
     id: u64,
     sample: proto::Sample,
-    mut patience: Patience,
+    mut patience: WaitLimit,
     lessee: Option<Lessee>,
-) -> Answer {
+) -> DrawDelivery {
     let reading = match ReadOptions::decode(sample.reading) {
         Ok(reading) => reading,
-        Err(error) => return Answer::refused(id, ReadOptions::default(), error),
+        Err(error) => return DrawDelivery::refused(id, ReadOptions::default(), error),
     };
-    let mut answer = Answer::empty(id, reading);
+    let mut answer = DrawDelivery::empty(id, reading);
     let mut draws = Draws::default();
     let parts = match tables(&shared, &sample.parts) {
         Ok(parts) => parts,
-        Err(error) => return Answer { error: Some(error), ..answer },
+        Err(error) => return DrawDelivery { error: Some(error), ..answer },
     };
     let windows = match sample.windows.map(convert::batch::decode_windows).transpose() {
         Ok(None) => None,
         Ok(Some(_)) if sample.at_once || sample.without_replacement => {
             let reason = "windows need draws with replacement, a whole batch at a time".to_owned();
-            return Answer { error: Some(Error::InvalidArgument(reason)), ..answer };
+            return DrawDelivery { error: Some(Error::InvalidArgument(reason)), ..answer };
         }
         // A client of several shards repeats a draw of an item too short for a window itself, at any of them.
         Ok(windows) => windows.map(|windows| if sample.only_now { windows.once() } else { windows }),
-        Err(error) => return Answer { error: Some(error), ..answer },
+        Err(error) => return DrawDelivery { error: Some(error), ..answer },
     };
     if sample.only_now {
         patience.deadline = Some(Instant::now());
@@ -328,7 +328,11 @@ fn tables(shared: &ServerState, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<
     tables.collect()
 }
 
-async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &mut Patience) -> (Draws, Option<Error>) {
+async fn draw_all(
+    table: &Arc<SharedTable>,
+    request: SampleRequest,
+    patience: &mut WaitLimit,
+) -> (Draws, Option<Error>) {
     let ticket = match table.sample(request) {
         Ok(ticket) => ticket,
         Err(error) => return (Draws::default(), Some(error)),
@@ -353,7 +357,7 @@ async fn draw_some(
     table: &Arc<SharedTable>,
     at_most: usize,
     request: impl Fn(usize) -> SampleRequest,
-    patience: &mut Patience,
+    patience: &mut WaitLimit,
 ) -> (Draws, Option<Error>) {
     let mut ticket = match table.sample(request(at_most)) {
         Ok(ticket) => ticket,

@@ -18,13 +18,13 @@ use super::clients::ClientFigures;
 use super::delivery::Link;
 use super::inserts::SessionInserts;
 use super::latencies::{RequestTransport, Stopwatch};
-use super::later::Later;
+use super::outcome_future::OutcomeFuture;
 use super::outcomes::{MOST_REMEMBERED, Outcomes, RequestOutcome};
-use super::samples::Answer;
-use super::shared::{Busy, Credit, ServerState, SessionId, Undrained};
+use super::samples::DrawDelivery;
+use super::shared::{BusyGuard, Credit, ServerState, SessionId, UndrainedGuard};
 use super::spans::OpenSpans;
 use crate::convert;
-use crate::items::{Episodes, Released};
+use crate::items::{Episodes, ReleasedChunks};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
@@ -42,16 +42,16 @@ use tokio::time::Sleep;
 /// Messages that arrived before a stop and are still taken, at most: a client that keeps sending must not delay it.
 const LAST_MESSAGES: u32 = 256;
 /// The outcome of a request that waited.
-pub(super) enum Finished {
+pub(super) enum FinishedRequest {
     /// An insert: its keys, or those so far if it was withdrawn, for the reason `late`.
     Insert { id: u64, keys: Result<Keys>, late: Option<String>, stopwatch: Stopwatch },
     /// Draws.
-    Draws(Answer, Arc<Drawing>),
+    Draws(DrawDelivery, Arc<DrawRequest>),
     /// Anything else.
     Reply(proto::Reply, Option<Stopwatch>),
 }
 
-impl Finished {
+impl FinishedRequest {
     fn id(&self) -> u64 {
         match self {
             Self::Insert { id, .. } => *id,
@@ -62,23 +62,23 @@ impl Finished {
 }
 
 /// A waiting request, and how it is withdrawn.
-pub(super) struct Cancel {
+pub(super) struct CancellableRequest {
     /// `None` if it cannot be withdrawn, or was.
     sender: Option<oneshot::Sender<()>>,
     /// Set for a request for draws.
-    pub(super) drawing: Option<Arc<Drawing>>,
+    pub(super) drawing: Option<Arc<DrawRequest>>,
     /// True if executing the request again would have a second effect: it stays known until its reply is remembered.
     pub(super) has_effect: bool,
 }
 
-impl Cancel {
+impl CancellableRequest {
     /// For a request that leaves nothing behind when it is withdrawn.
     pub(super) fn new(sender: oneshot::Sender<()>) -> Self {
         Self { sender: Some(sender), drawing: None, has_effect: false }
     }
 
     /// For a request for draws.
-    pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<Drawing>) -> Self {
+    pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<DrawRequest>) -> Self {
         Self { drawing: Some(drawing), ..Self::new(sender) }
     }
 
@@ -101,13 +101,13 @@ impl Cancel {
 }
 
 /// A waiting request for draws.
-pub(super) struct Drawing {
+pub(super) struct DrawRequest {
     pub(super) tables: SmallVec<[Arc<SharedTable>; 2]>,
     /// The number of the connection that it came on.
     pub(super) connection: u64,
 }
 
-impl Drawing {
+impl DrawRequest {
     /// True if one of its tables deletes sampled items. That may change while it waits.
     pub(super) fn consumes(&self) -> bool {
         self.tables.iter().any(|table| table.deletes_sampled())
@@ -115,7 +115,7 @@ impl Drawing {
 }
 
 /// The name of a session, and its part of what the server knows of it.
-pub(super) struct Named {
+pub(super) struct SessionIdentity {
     pub(super) id: SessionId,
     pub(super) arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
     pub(super) figures: Arc<ClientFigures>,
@@ -128,9 +128,9 @@ pub(super) struct Session {
     arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
     pub(super) link: Option<Link>,
     pub(super) outcomes: Outcomes,
-    pub(super) waiting: FuturesUnordered<Later<Finished>>,
+    pub(super) waiting: FuturesUnordered<OutcomeFuture<FinishedRequest>>,
     /// The waiting requests, by number.
-    pub(super) cancels: HashMap<u64, Cancel>,
+    pub(super) cancels: HashMap<u64, CancellableRequest>,
     /// Counts the connections: leased draws for an earlier one are not sent.
     pub(super) connection: u64,
     /// Waiting requests that the client returned.
@@ -138,10 +138,10 @@ pub(super) struct Session {
     /// How long a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws to be gathered, in the order in which they were made.
-    pub(super) ready: VecDeque<Answer>,
+    pub(super) ready: VecDeque<DrawDelivery>,
     pub(super) inserts: SessionInserts,
     /// Without a connection: the chunks that waiting inserts have.
-    released: Released,
+    released: ReleasedChunks,
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
@@ -151,17 +151,17 @@ pub(super) struct Session {
     pub(super) spans: OpenSpans,
     /// The bytes of draws that are still to be made or gathered.
     pub(super) asked_bytes: u64,
-    stop: Later<()>,
+    stop: OutcomeFuture<()>,
     stopping: bool,
     /// Held until the messages that arrived before a stop are taken.
-    undrained: Option<Undrained>,
+    undrained: Option<UndrainedGuard>,
     last_messages: u32,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
     /// The outcomes of the session before it are lost, and the client may not have been notified yet.
     forgot: bool,
     /// Dropped last: once a stop has waited for it, the session's open spans are noted as well.
-    _busy: Busy,
+    _busy: BusyGuard,
 }
 
 impl Session {
@@ -170,13 +170,13 @@ impl Session {
     /// draws of a session of that name from before this server's start.
     pub(super) fn new(
         shared: &Arc<ServerState>,
-        named: Option<Named>,
+        named: Option<SessionIdentity>,
         forgot: bool,
         done: Arrivals,
         leases: Vec<(u64, Lease)>,
     ) -> Self {
         let (id, arrivals, figures) = match named {
-            Some(Named { id, arrivals, figures }) => (Some(id), arrivals, figures),
+            Some(SessionIdentity { id, arrivals, figures }) => (Some(id), arrivals, figures),
             None => (None, mpsc::channel(1).1, Arc::new(ClientFigures::new())),
         };
         let tables = if done.is_empty() { Vec::new() } else { shared.tables.iter().cloned().collect() };
@@ -192,7 +192,7 @@ impl Session {
             acknowledged_by: None,
             ready: VecDeque::new(),
             inserts: SessionInserts::new(tables),
-            released: Released::default(),
+            released: ReleasedChunks::default(),
             episodes: Arc::default(),
             credit: Credit::new(shared),
             charge: Charge::new(&shared.charges),
@@ -201,7 +201,7 @@ impl Session {
             asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
-            undrained: Some(Undrained::new(shared)),
+            undrained: Some(UndrainedGuard::new(shared)),
             last_messages: LAST_MESSAGES,
             asked: false,
             forget: None,
@@ -213,7 +213,7 @@ impl Session {
 
     /// Serves the connection, and those that follow.
     pub(super) async fn run(mut self, mut first: Option<Box<dyn ServerConnection>>) {
-        let _leaving = Leaving(Arc::clone(&self.shared), self.id);
+        let _leaving = SessionPanicGuard(Arc::clone(&self.shared), self.id);
         loop {
             if let Some(connection) = first.take() {
                 self.connect(connection);
@@ -293,20 +293,20 @@ impl Session {
         }
     }
 
-    fn finished(&mut self, finished: Finished) {
+    fn finished(&mut self, finished: FinishedRequest) {
         self.spans.goes_on(finished.id());
         match finished {
-            Finished::Insert { id, keys, late, stopwatch } => {
+            FinishedRequest::Insert { id, keys, late, stopwatch } => {
                 self.unwanted.remove(&id);
                 self.inserted_late(id, keys, late, stopwatch);
             }
             // Dropping the answer ends its lease.
-            Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
-            Finished::Draws(answer, drawing) if self.is_left(answer.id, &drawing) => self.discard(answer),
-            Finished::Draws(answer, _) => self.answer(answer),
+            FinishedRequest::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
+            FinishedRequest::Draws(answer, drawing) if self.is_left(answer.id, &drawing) => self.discard(answer),
+            FinishedRequest::Draws(answer, _) => self.answer(answer),
             // The return was answered.
-            Finished::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}
-            Finished::Reply(reply, stopwatch) => {
+            FinishedRequest::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}
+            FinishedRequest::Reply(reply, stopwatch) => {
                 self.cancels.remove(&reply.id);
                 self.reply(reply, true);
                 stopwatch.into_iter().for_each(|stopwatch| self.note_done(stopwatch, 1));
@@ -346,9 +346,9 @@ impl Session {
 }
 
 /// Removes a session that ends by a panic.
-struct Leaving(Arc<ServerState>, Option<SessionId>);
+struct SessionPanicGuard(Arc<ServerState>, Option<SessionId>);
 
-impl Drop for Leaving {
+impl Drop for SessionPanicGuard {
     fn drop(&mut self) {
         if let (true, Some(id)) = (std::thread::panicking(), self.1) {
             // Waiting inserts must not go in unnoticed by the next session, which begins with the inserts that are in.

@@ -299,32 +299,32 @@ impl ServerState {
         if transport == "grpc" { &self.grpc } else { &self.local }
     }
 
-    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+    pub(super) fn busy(self: &Arc<Self>) -> BusyGuard {
         self.busy.send_modify(|busy| *busy += 1);
-        Busy(Arc::clone(self))
+        BusyGuard(Arc::clone(self))
     }
 }
 
 /// Exists while a session may have messages that arrived before a stop.
-pub(super) struct Undrained(Arc<ServerState>);
+pub(super) struct UndrainedGuard(Arc<ServerState>);
 
-impl Undrained {
+impl UndrainedGuard {
     pub(super) fn new(shared: &Arc<ServerState>) -> Self {
         shared.undrained.send_modify(|undrained| *undrained += 1);
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for Undrained {
+impl Drop for UndrainedGuard {
     fn drop(&mut self) {
         self.0.undrained.send_modify(|undrained| *undrained -= 1);
     }
 }
 
 /// Exists while a stop has to wait for a session.
-pub(super) struct Busy(Arc<ServerState>);
+pub(super) struct BusyGuard(Arc<ServerState>);
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.busy.send_modify(|busy| *busy -= 1);
     }

@@ -14,7 +14,7 @@ use crate::token::{Exchange, NONCE_BYTES, Prover, Token};
 use reverie_core::Error;
 use reverie_core::chunk::Compression;
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::{Keys, Sent};
+use reverie_core::table::{Keys, SentInsert};
 use scripted::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ async fn a_client_that_returns_to_a_restarted_server_after_its_sessions_ended_is
         let table = Arc::clone(shared.tables.get("a").unwrap());
         // As a checkpoint contained them.
         for name in [3, 9] {
-            let sent = Sent { sender: [name; 16], number: 1 };
+            let sent = SentInsert { sender: [name; 16], number: 1 };
             assert!(table.insert_sent(row(&shared.tables, 10), sent, Keys::new()).unwrap().is_done());
         }
         let (_in_time, forgot) = connect_as(&shared, 3).await;
@@ -166,7 +166,7 @@ async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
     let (connection, _) = connect_as(&shared, 3).await;
-    let sent = |number| Sent { sender: [3; 16], number };
+    let sent = |number| SentInsert { sender: [3; 16], number };
     let change = |limiter| reverie_core::table::Change { limiter: Some(limiter), ..Default::default() };
     assert!(table.insert_sent(row(&shared.tables, 10), sent(1), Keys::new()).unwrap().is_done());
     table.configure(change(Limiter::new(1.0, 1, 0.0, 1.0).unwrap())).unwrap();

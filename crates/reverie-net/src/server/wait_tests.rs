@@ -1,6 +1,6 @@
 //! A waiting insert uses no processor time unless it waits for a time limit.
 
-use super::samples::{Patience, wait};
+use super::samples::{WaitLimit, wait};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
@@ -74,7 +74,7 @@ async fn an_insert_that_waits_under_a_budget_of_bytes_looks_at_its_table_only_wh
     let ticket = q.insert(item(&tables, 8)).unwrap();
     let (_cancel, cancelled) = oneshot::channel();
     let before = clock.reads.load(Ordering::Relaxed);
-    let mut patience = Patience::new(Some(HOUR), cancelled);
+    let mut patience = WaitLimit::new(Some(HOUR), cancelled);
     let (mut polls, mut waiting) = (0, Box::pin(wait(q, ticket, &mut patience, true)));
     let outcome = std::future::poll_fn(|context| {
         polls += 1;
@@ -107,7 +107,7 @@ async fn an_insert_behind_a_copy_that_waits_for_bytes_goes_on_when_the_copys_tim
     assert!(ticket.poll().is_none() && b.drops_late_in() == Some(second), "{}", b.why());
     let (_cancel, cancelled) = oneshot::channel();
     let start = Instant::now();
-    let outcome = wait(b, ticket, &mut Patience::new(Some(HOUR), cancelled), true).await;
+    let outcome = wait(b, ticket, &mut WaitLimit::new(Some(HOUR), cancelled), true).await;
     assert!(outcome.is_ok_and(|keys| keys.is_ok()));
     assert!(start.elapsed() < 2 * second, "{:?}", start.elapsed());
     assert_eq!(a.info().copies[0].dropped, 1);

@@ -1,9 +1,9 @@
 //! The first messages of a connection: its greeting, the proof of the token, and its session.
 
 use super::clients::ClientFigures;
-use super::session::{Named, Session};
+use super::session::{Session, SessionIdentity};
 use super::shared::{OpenSession, ServerState, SessionId};
-use crate::admission::Newcomer;
+use crate::admission::AdmissionGuard;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::error_detail::Kind;
@@ -82,7 +82,7 @@ impl ServerState {
         let (sender, ways) = mpsc::channel(4);
         let figures = Arc::new(ClientFigures::new());
         sessions.insert(id, OpenSession { ways: sender, figures: Arc::clone(&figures) });
-        let named = Named { id, arrivals: ways, figures };
+        let named = SessionIdentity { id, arrivals: ways, figures };
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
         let leases = self.tables.claim_leases(&id);
@@ -161,7 +161,7 @@ async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage,
 }
 
 /// Pending forever for a connection that is admitted already.
-async fn is_over(newcomer: Option<&Newcomer>) -> &'static str {
+async fn is_over(newcomer: Option<&AdmissionGuard>) -> &'static str {
     match newcomer {
         Some(newcomer) => newcomer.is_over().await,
         None => std::future::pending().await,

@@ -6,7 +6,7 @@ use super::members::consumes;
 use super::merge::{chosen, part};
 use super::table::Table;
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::{Change, Condition, Neighbours, Priority, Updated, Updates};
+use reverie_core::table::{Change, ChangeCounts, Condition, Neighbours, Priority, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Mutation {
         group: &ShardedState,
         table: &Table,
         end: &RequestEnd,
-    ) -> Result<(Updated, Updated)> {
+    ) -> Result<(ChangeCounts, ChangeCounts)> {
         let Self { keys, priorities, deletes, .. } = self;
         refuse_unequal(&table.name, keys, priorities, self.if_version.as_deref())?;
         refuse_priorities(group, &table.name, priorities)?;
@@ -69,7 +69,7 @@ impl Mutation {
             updated += of_shard.applied;
             deleted += gone.applied;
         }
-        let outcome = |applied: u64, all: usize| Updated { applied, stale: all as u64 - applied };
+        let outcome = |applied: u64, all: usize| ChangeCounts { applied, stale: all as u64 - applied };
         Ok((outcome(updated, keys.len()), outcome(deleted, deletes.len())))
     }
 }
@@ -81,14 +81,16 @@ pub(super) async fn delete_where(
     end: &RequestEnd,
     keys: Option<&[i64]>,
     conditions: &[Condition],
-) -> Result<Updated> {
+) -> Result<ChangeCounts> {
     let Some(keys) = keys else {
         let deleted =
             group.members.each(&end.of_change(), |replay| replay.delete_where(&table.name, None, conditions)).await;
         table.forget();
-        let sum =
-            |all: Updated, one: Updated| Updated { applied: all.applied + one.applied, stale: all.stale + one.stale };
-        return Ok(deleted?.into_iter().map(|(_, one)| one).fold(Updated::default(), sum));
+        let sum = |all: ChangeCounts, one: ChangeCounts| ChangeCounts {
+            applied: all.applied + one.applied,
+            stale: all.stale + one.stale,
+        };
+        return Ok(deleted?.into_iter().map(|(_, one)| one).fold(ChangeCounts::default(), sum));
     };
     let asked = group.members.by_key(keys).into_iter().map(|(shard, places)| {
         let replay = Arc::clone(group.members.replay(shard));
@@ -99,7 +101,7 @@ pub(super) async fn delete_where(
     let deleted = group.members.note(end.of_change().all(asked).await);
     table.forget();
     let applied = deleted?.iter().map(|(_, one)| one.applied).sum();
-    Ok(Updated { applied, stale: keys.len() as u64 - applied })
+    Ok(ChangeCounts { applied, stale: keys.len() as u64 - applied })
 }
 
 fn refuse_unequal(table: &str, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<()> {

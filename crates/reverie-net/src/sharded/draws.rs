@@ -3,10 +3,10 @@
 use super::calls::RequestEnd;
 use super::join::{Part, ShardedReadOptions, joined, probabilities};
 use super::model::{KeptDraws, Split};
-use super::round::{Ask, Round, asks, fail, plain};
+use super::round::{Round, ShardRequest, asks, fail, plain};
 use super::table::Table;
 use reverie_core::batch::Ragged;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled, Windows};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest, Windows};
 use reverie_core::{Error, Result};
 use std::pin::pin;
 use std::sync::Arc;
@@ -63,22 +63,22 @@ impl Progress {
 }
 
 impl Draws<'_> {
-    /// One batch. At the end, `Sampled` has the draws made by then, and the reason as an error.
-    pub(super) async fn batch(&self) -> Result<Sampled> {
+    /// One batch. At the end, `SampleOutcome` has the draws made by then, and the reason as an error.
+    pub(super) async fn batch(&self) -> Result<SampleOutcome> {
         let DrawsOutcome { made, error } = self.parts().await?;
         let batches = match made.is_empty() {
             true => Vec::new(),
             false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
         };
-        Ok(Sampled { batches, error })
+        Ok(SampleOutcome { batches, error })
     }
 
     /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
-    pub(super) async fn runs(&self) -> Result<Sampled> {
+    pub(super) async fn runs(&self) -> Result<SampleOutcome> {
         let DrawsOutcome { made, error } = self.rounds(1, self.request.num_samples, DrawMethod::Runs).await?;
         let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
         let batches = made.into_iter().map(run).collect::<Result<_>>()?;
-        Ok(Sampled { batches, error })
+        Ok(SampleOutcome { batches, error })
     }
 
     /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
@@ -169,7 +169,7 @@ impl Draws<'_> {
         Ok(())
     }
 
-    async fn ask_all(&self, asks: Vec<(usize, Ask)>) -> Round {
+    async fn ask_all(&self, asks: Vec<(usize, ShardRequest)>) -> Round {
         Round::ask(self.table, self.end, self.reading, asks).await
     }
 
@@ -214,10 +214,10 @@ impl Draws<'_> {
                 continue;
             }
             let (batches, error) = match outcome {
-                Ok(Sampled { batches, error }) => (batches, error),
+                Ok(SampleOutcome { batches, error }) => (batches, error),
                 Err(error) => (Vec::new(), Some(error)),
             };
-            if let Some(tally) = batches.last().and_then(Drawn::tally) {
+            if let Some(tally) = batches.last().and_then(DrawnBatch::tally) {
                 table.received(shard, tally, asked_at);
             }
             round.drawn.extend(batches.into_iter().map(|drawn| (shard, drawn)));
@@ -242,7 +242,7 @@ impl Draws<'_> {
             let model = table.model();
             (0..model.len()).filter(|shard| model.is_present(*shard)).collect()
         };
-        let ask = |count| if count > 0 { Ask::Draws(plain(count)) } else { Ask::Tally };
+        let ask = |count| if count > 0 { ShardRequest::Draws(plain(count)) } else { ShardRequest::Tally };
         let asked = present.iter().map(|shard| (*shard, ask(split.counts[*shard]))).collect();
         let round = self.ask_all(asked).await;
         if round.error.is_some() {
@@ -326,7 +326,7 @@ impl Draws<'_> {
     }
 
     /// Adds the first draws of each server, as many as given; returns how many they are.
-    fn take(&self, drawn: Vec<(usize, usize, Drawn)>, chances: &[f64], progress: &mut Progress) -> usize {
+    fn take(&self, drawn: Vec<(usize, usize, DrawnBatch)>, chances: &[f64], progress: &mut Progress) -> usize {
         let (size, smallest) = {
             let model = self.table.model();
             (model.size(), model.smallest_probability(chances))

@@ -6,7 +6,7 @@ use super::model::Model;
 use super::table::{Table, TableKind};
 use crate::client::runtime;
 use reverie_core::replay::Replay;
-use reverie_core::sample::Allocate;
+use reverie_core::sample::ArrayAllocator;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{RequestHolder, TableOptions, Ticket, Withdrawal};
@@ -39,7 +39,7 @@ pub struct ShardedOptions {
     /// Fixes the choice of servers for draws.
     pub seed: u64,
     /// Returns memory for batches that are joined.
-    pub allocate: Allocate,
+    pub allocate: ArrayAllocator,
 }
 
 /// Several servers as one replay: an item is drawn as if all were in one table.
@@ -187,16 +187,16 @@ impl Sharded {
         if let Some(outcome) = driven.poll() {
             return Ticket::done(outcome);
         }
-        let (ticket, promise) = Ticket::promised(Arc::new(Unawaited), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(UnawaitedHolder), 0, false);
         self.0.runtime.spawn(async move { promise.fill(driven.await) });
         ticket
     }
 }
 
 /// Requests that no caller waits for are not withdrawn.
-struct Unawaited;
+struct UnawaitedHolder;
 
-impl<T> RequestHolder<T> for Unawaited {
+impl<T> RequestHolder<T> for UnawaitedHolder {
     fn withdraw(&self, _: u64) -> Option<T> {
         None
     }

@@ -1,9 +1,11 @@
 //! One batch of the draws of several servers.
 
 use crate::uninit::as_uninit;
-use reverie_core::batch::{Arrays, Head, Options, OutputArray, Plan, Planner, Ragged, join as join_outputs, place};
+use reverie_core::batch::{
+    Arrays, BatchOptions, Head, OutputArray, Plan, Planner, Ragged, join as join_outputs, place,
+};
 use reverie_core::item::Key;
-use reverie_core::sample::{Allocate, ArrayMemory, Description, Drawn, Draws, Gathered};
+use reverie_core::sample::{ArrayAllocator, ArrayMemory, Description, DrawnBatch, Draws, GatheredBatch};
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -13,22 +15,22 @@ use std::sync::Arc;
 pub(super) struct ShardedReadOptions {
     pub(super) columns: Option<Vec<String>>,
     pub(super) ragged: Ragged,
-    pub(super) allocate: Allocate,
+    pub(super) allocate: ArrayAllocator,
 }
 
 impl ShardedReadOptions {
-    pub(super) fn new(reading: &Options<'_>, allocate: Allocate) -> Self {
+    pub(super) fn new(reading: &BatchOptions<'_>, allocate: ArrayAllocator) -> Self {
         Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
     }
 
-    pub(super) fn options(&self) -> Options<'_> {
-        Options { ragged: self.ragged, columns: self.columns.as_deref() }
+    pub(super) fn options(&self) -> BatchOptions<'_> {
+        BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() }
     }
 }
 
 /// The draws of one server, as a part of a batch.
 pub(super) struct Part {
-    pub(super) drawn: Drawn,
+    pub(super) drawn: DrawnBatch,
     /// How many of them are used, from the first.
     pub(super) len: usize,
     /// The probability with which the server was chosen: it multiplies the draws' own.
@@ -43,7 +45,7 @@ impl Part {
     /// True if the arrays are the batch: no draw is left out, and no figure changes.
     fn is_whole(&self) -> bool {
         let has_all = self.drawn.tally().is_some_and(|tally| tally.size == self.size);
-        matches!(self.drawn, Drawn::Arrays(_)) && self.chance == 1.0 && self.len == self.drawn.len() && has_all
+        matches!(self.drawn, DrawnBatch::Arrays(_)) && self.chance == 1.0 && self.len == self.drawn.len() && has_all
     }
 }
 
@@ -51,34 +53,34 @@ impl Part {
 ///
 /// Items of this process stay items, which the caller gathers. Arrays are copied into memory from `allocate`, except
 /// those of a single part that has all items. Errors: `Ragged`, as of one batch, and `OutOfMemory`.
-pub(super) fn joined(mut parts: Vec<Part>, reading: &Options<'_>, allocate: Allocate) -> Result<Drawn> {
+pub(super) fn joined(mut parts: Vec<Part>, reading: &BatchOptions<'_>, allocate: ArrayAllocator) -> Result<DrawnBatch> {
     if parts.len() == 1 && parts[0].is_whole() {
         return Ok(parts.remove(0).drawn);
     }
     let least = parts.iter().map(|part| part.smallest).collect::<Option<Vec<_>>>();
     let smallest = least.and_then(|all| all.into_iter().reduce(f64::min));
-    let stays = parts.iter().all(|part| matches!(part.drawn, Drawn::Items(_)));
+    let stays = parts.iter().all(|part| matches!(part.drawn, DrawnBatch::Items(_)));
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for Part { drawn, len, chance, size, .. } in parts {
-        let (mut draws, piece) = Piece::of(drawn, len, reading, stays)?;
+        let (mut draws, piece) = PartArrays::of(drawn, len, reading, stays)?;
         draws.probabilities.iter_mut().for_each(|probability| *probability *= chance);
         draws.table_sizes.fill(size);
         all.append(draws);
         pieces.extend(piece);
     }
     (all.tally, all.smallest_probability) = (None, smallest);
-    if stays { Ok(Drawn::Items(all)) } else { copied(&pieces, all, None, reading.ragged, allocate) }
+    if stays { Ok(DrawnBatch::Items(all)) } else { copied(&pieces, all, None, reading.ragged, allocate) }
 }
 
 /// One batch of all draws, of which draw `n` of all parts goes to row `rows[n]`. The figures stay.
 ///
 /// Errors: as [`joined`], and `InvalidArgument` for several parts with [`Ragged::Values`], which has no rows.
 pub(super) fn merged(
-    mut parts: Vec<Drawn>,
+    mut parts: Vec<DrawnBatch>,
     rows: &[usize],
-    reading: &Options<'_>,
-    allocate: Allocate,
-) -> Result<Drawn> {
+    reading: &BatchOptions<'_>,
+    allocate: ArrayAllocator,
+) -> Result<DrawnBatch> {
     // The rows of one server are in order.
     if parts.len() == 1 {
         return Ok(parts.remove(0));
@@ -91,7 +93,7 @@ pub(super) fn merged(
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for drawn in parts {
         let len = drawn.len();
-        let (draws, piece) = Piece::of(drawn, len, reading, false)?;
+        let (draws, piece) = PartArrays::of(drawn, len, reading, false)?;
         all.append(draws);
         pieces.extend(piece);
     }
@@ -101,20 +103,20 @@ pub(super) fn merged(
 }
 
 /// The probability of each draw among the items of its server.
-pub(super) fn probabilities(drawn: &Drawn) -> Vec<f64> {
+pub(super) fn probabilities(drawn: &DrawnBatch) -> Vec<f64> {
     match drawn {
-        Drawn::Items(draws) => draws.probabilities.clone(),
-        Drawn::Gathered(batch) => batch.draws.probabilities.clone(),
-        Drawn::Arrays(arrays) => figures(arrays, arrays.num_draws).probabilities,
+        DrawnBatch::Items(draws) => draws.probabilities.clone(),
+        DrawnBatch::Gathered(batch) => batch.draws.probabilities.clone(),
+        DrawnBatch::Arrays(arrays) => figures(arrays, arrays.num_draws).probabilities,
     }
 }
 
 /// The figures of the draws, without their items.
-pub(super) fn figures_of(drawn: Drawn) -> Draws {
+pub(super) fn figures_of(drawn: DrawnBatch) -> Draws {
     match drawn {
-        Drawn::Items(draws) => Draws { items: Vec::new(), ..draws },
-        Drawn::Gathered(batch) => batch.draws,
-        Drawn::Arrays(arrays) => figures(&arrays, arrays.num_draws),
+        DrawnBatch::Items(draws) => Draws { items: Vec::new(), ..draws },
+        DrawnBatch::Gathered(batch) => batch.draws,
+        DrawnBatch::Arrays(arrays) => figures(&arrays, arrays.num_draws),
     }
 }
 
@@ -144,18 +146,18 @@ fn figures(arrays: &Arrays, len: usize) -> Draws {
 }
 
 /// The arrays of one part.
-enum Piece {
+enum PartArrays {
     /// Gathered here, for a batch that arrays from a network are part of.
     Here { plan: Arc<Plan>, arrays: Vec<Vec<u8>>, one_step: bool },
     /// From a network, with the descriptions of the arrays of the used draws.
     There { arrays: Box<Arrays>, outputs: Vec<OutputArray> },
 }
 
-impl Piece {
+impl PartArrays {
     /// The figures of the used draws, and their arrays if there are draws. With `stays`, items stay in the draws.
-    fn of(drawn: Drawn, len: usize, reading: &Options<'_>, stays: bool) -> Result<(Draws, Option<Self>)> {
+    fn of(drawn: DrawnBatch, len: usize, reading: &BatchOptions<'_>, stays: bool) -> Result<(Draws, Option<Self>)> {
         match drawn {
-            Drawn::Items(mut draws) => {
+            DrawnBatch::Items(mut draws) => {
                 drop(draws.split_off(len));
                 if stays || draws.is_empty() {
                     return Ok((draws, None));
@@ -168,7 +170,7 @@ impl Piece {
                 draws.items = Vec::new();
                 Ok((draws, Some(Self::Here { plan, arrays, one_step })))
             }
-            Drawn::Arrays(arrays) => {
+            DrawnBatch::Arrays(arrays) => {
                 let mut outputs = arrays.head.outputs.clone();
                 if len < arrays.num_draws {
                     // Every output has a row for each draw: `Values`, which has none, leaves no draw out.
@@ -177,7 +179,7 @@ impl Piece {
                 let draws = figures(&arrays, len);
                 Ok((draws, (len > 0).then(|| Self::There { arrays: Box::new(arrays), outputs })))
             }
-            Drawn::Gathered(_) => Err(Error::Protocol("draws of one server are not gathered ahead".to_owned())),
+            DrawnBatch::Gathered(_) => Err(Error::Protocol("draws of one server are not gathered ahead".to_owned())),
         }
     }
 
@@ -232,8 +234,14 @@ impl Piece {
 }
 
 /// Copies the pieces into one batch, one after the other, or draw `n` to row `rows[n]`.
-fn copied(pieces: &[Piece], draws: Draws, rows: Option<&[usize]>, ragged: Ragged, allocate: Allocate) -> Result<Drawn> {
-    let of_pieces: Vec<&[OutputArray]> = pieces.iter().map(Piece::outputs).collect();
+fn copied(
+    pieces: &[PartArrays],
+    draws: Draws,
+    rows: Option<&[usize]>,
+    ragged: Ragged,
+    allocate: ArrayAllocator,
+) -> Result<DrawnBatch> {
+    let of_pieces: Vec<&[OutputArray]> = pieces.iter().map(PartArrays::outputs).collect();
     let outputs = join_outputs(&of_pieces, ragged)?;
     let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(outputs.len());
     for (index, whole) in outputs.iter().enumerate() {
@@ -249,7 +257,7 @@ fn copied(pieces: &[Piece], draws: Draws, rows: Option<&[usize]>, ragged: Ragged
     }
     let head = match pieces.first() {
         Some(piece) => piece.head(outputs),
-        None => return Ok(Drawn::Items(draws)),
+        None => return Ok(DrawnBatch::Items(draws)),
     };
-    Ok(Drawn::Gathered(Gathered { draws, description: Description::Head(head), arrays }))
+    Ok(DrawnBatch::Gathered(GatheredBatch { draws, description: Description::Head(head), arrays }))
 }

@@ -3,8 +3,8 @@
 use super::calls::ShardOutcomes;
 use super::members::Members;
 use super::table::Table;
-use reverie_core::replay::{Info, Link, ShardInfo, Waits};
-use reverie_core::sample::{Drawn, Draws, Sampled};
+use reverie_core::replay::{ConnectionInfo, Info, ShardInfo, WaitSummary};
+use reverie_core::sample::{DrawnBatch, Draws, SampleOutcome};
 use reverie_core::table::{Field, Query, TableInfo};
 use reverie_core::{Error, Result};
 use std::borrow::Cow;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The one batch of an answer.
-pub(super) fn one(sampled: Sampled) -> Result<Drawn> {
-    let Sampled { mut batches, .. } = sampled;
+pub(super) fn one(sampled: SampleOutcome) -> Result<DrawnBatch> {
+    let SampleOutcome { mut batches, .. } = sampled;
     batches.pop().ok_or_else(|| Error::Protocol("an answer without a batch".to_owned()))
 }
 
 /// Answers with one batch each; an error that came with batches is the error of its answer.
-pub(super) fn whole(outcomes: ShardOutcomes<Sampled>) -> ShardOutcomes<Sampled> {
-    let whole = |sampled: Sampled| match sampled.error {
+pub(super) fn whole(outcomes: ShardOutcomes<SampleOutcome>) -> ShardOutcomes<SampleOutcome> {
+    let whole = |sampled: SampleOutcome| match sampled.error {
         Some(error) => Err(error),
         None => Ok(sampled),
     };
@@ -140,16 +140,16 @@ fn table_info(of_each: &[&TableInfo], table: Option<&Table>) -> TableInfo {
 }
 
 /// The state of all connections; `None` if all tables are in this process.
-pub(super) fn links(members: &Members) -> Option<Link> {
-    let links: Vec<Option<Link>> = members.all().map(|(_, replay)| replay.link()).collect();
+pub(super) fn links(members: &Members) -> Option<ConnectionInfo> {
+    let links: Vec<Option<ConnectionInfo>> = members.all().map(|(_, replay)| replay.link()).collect();
     let (present, all) = (members.present().len(), members.len());
-    let transport = |link: &Option<Link>| match link {
+    let transport = |link: &Option<ConnectionInfo>| match link {
         Some(link) => link.transport.clone(),
         None => Some(Cow::Borrowed("in-process")),
     };
     let transports: BTreeSet<Cow<'static, str>> = links.iter().filter_map(transport).collect();
-    let sum = |figure: fn(&Link) -> u64| links.iter().flatten().map(figure).sum();
-    Some(Link {
+    let sum = |figure: fn(&ConnectionInfo) -> u64| links.iter().flatten().map(figure).sum();
+    Some(ConnectionInfo {
         transport: (!transports.is_empty()).then(|| transports.into_iter().collect::<Vec<_>>().join(" ").into()),
         reason: format!("{present} of {all} shards can be reached"),
         connected: present == all,
@@ -163,7 +163,7 @@ pub(super) fn links(members: &Members) -> Option<Link> {
 }
 
 /// Which requests wait at a table, at each server and here.
-pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
+pub(super) fn waits(table: &Table, each: Vec<(usize, WaitSummary)>) -> WaitSummary {
     let text = table.why();
     let (size, counters, sample_reason, mut insert_reason) = {
         let (model, limited) = (table.model(), table.kind.is_limited);
@@ -179,7 +179,7 @@ pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
     let of_each: Vec<String> =
         each.iter().map(|(shard, waits)| format!("{}: {}", table.members().name(*shard), waits.text)).collect();
     let samples = table.waiting();
-    let mut all = Waits {
+    let mut all = WaitSummary {
         table: table.name.clone(),
         size,
         counters,
@@ -188,7 +188,7 @@ pub(super) fn waits(table: &Table, each: Vec<(usize, Waits)>) -> Waits {
         insert_reason,
         sample_reason,
         text: format!("{text} {}", of_each.join(" ")),
-        ..Waits::default()
+        ..WaitSummary::default()
     };
     for (_, waits) in each {
         all.max_size += waits.max_size;

@@ -16,7 +16,7 @@
 //! belongs to it. Tasks of the network's runtime are batches ahead, updates that no caller waits for, and attempts to
 //! reach a server that is lost or late.
 
-mod ahead;
+mod prefetch;
 mod calls;
 mod changes;
 mod draws;

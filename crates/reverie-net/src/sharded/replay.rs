@@ -1,29 +1,29 @@
 //! The operations of several servers as one replay.
 
-use super::ahead::{Ahead, Only};
 use super::calls::{RequestEnd, is_lost};
 use super::changes::{Mutation, configure, delete_where};
 use super::draws::Draws;
 use super::group::{Sharded, ShardedState};
 use super::join::{ShardedReadOptions, figures_of, merged};
 use super::merge::{chosen, infos, links, longest, one, queried, waits, whole};
+use super::prefetch::{PrefetchTask, SingleServerBatches};
 use super::table::Table;
 use reverie_core::append::Sink;
-use reverie_core::batch::{ONE_BY_ONE, Options};
+use reverie_core::batch::{BatchOptions, ONE_BY_ONE};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::Item;
-use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
-use reverie_core::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
+use reverie_core::replay::{Batches, ConnectionInfo, Info, Replay, WaitSummary};
+use reverie_core::sample::{ArrayAllocator, DrawnBatch, SampleOutcome, SampleRequest, Schedule};
 use reverie_core::spec::Signature;
 use reverie_core::table::{
-    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+    Change, ChangeCounts, Condition, Inserts, Keys, Priority, Query, SeenTally, TableOptions, Tally, Ticket, Updates,
 };
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 impl Sharded {
-    fn reading(&self, reading: &Options<'_>) -> ShardedReadOptions {
+    fn reading(&self, reading: &BatchOptions<'_>) -> ShardedReadOptions {
         ShardedReadOptions::new(reading, self.0.options.allocate)
     }
 
@@ -38,7 +38,7 @@ impl Sharded {
     }
 
     /// Draws of the only server; it is lost if they fail for that reason.
-    fn noted(&self, mut ticket: Ticket<Sampled>) -> Ticket<Sampled> {
+    fn noted(&self, mut ticket: Ticket<SampleOutcome>) -> Ticket<SampleOutcome> {
         self.run(None, |group, end| async move {
             let outcome = match end.unless_withdrawn(&mut ticket).await {
                 Some(outcome) => outcome,
@@ -73,9 +73,9 @@ impl Replay for Sharded {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled> {
+    ) -> Ticket<SampleOutcome> {
         if let Some(replay) = self.only(table) {
             return self.noted(replay.sample(table, request, reading, timeout));
         }
@@ -85,7 +85,7 @@ impl Replay for Sharded {
         })
     }
 
-    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         if let Some(replay) = self.only(table) {
             return self.noted(replay.sample_available(table, at_most, timeout));
         }
@@ -96,36 +96,36 @@ impl Replay for Sharded {
         })
     }
 
-    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
-        self.sample_available(table, at_most, Some(Duration::ZERO)).map(Sampled::of_now)
+    fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
+        self.sample_available(table, at_most, Some(Duration::ZERO)).map(SampleOutcome::of_now)
     }
 
     fn try_sample(
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         _: Option<Duration>,
-    ) -> Ticket<Sampled> {
-        self.sample(table, request, reading, Some(Duration::ZERO)).map(Sampled::of_now)
+    ) -> Ticket<SampleOutcome> {
+        self.sample(table, request, reading, Some(Duration::ZERO)).map(SampleOutcome::of_now)
     }
 
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &Options<'_>,
-        allocate: Allocate,
+        reading: &BatchOptions<'_>,
+        allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
         if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
             let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
-            return Ok(Box::new(Only::new(batches, &self.0.members)));
+            return Ok(Box::new(SingleServerBatches::new(batches, &self.0.members)));
         }
         let reading = ShardedReadOptions::new(reading, allocate);
-        Ok(Box::new(Ahead::new(&self.0, schedule, reading)))
+        Ok(Box::new(PrefetchTask::new(&self.0, schedule, reading)))
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
         let (reading, keys) = (self.reading(reading), keys.to_vec());
         self.at(table, None, move |group, table, end| async move {
             if keys.is_empty() {
@@ -150,12 +150,12 @@ impl Replay for Sharded {
                 return Err(Error::UnknownKey { table: table.name.clone(), key: keys[missing].into() });
             }
             let batch = merged(parts, &rows, &reading.options(), reading.allocate)?;
-            Ok(Sampled { batches: vec![batch], error: None })
+            Ok(SampleOutcome { batches: vec![batch], error: None })
         })
     }
 
     /// Each server answers for one moment of its own. `limit` and the order apply to the items of all servers.
-    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+    fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome> {
         let query = query.clone();
         self.at(table, None, move |group, table, end| async move {
             let asked = group.members.ask(|replay| replay.query(&table.name, &query));
@@ -169,7 +169,7 @@ impl Replay for Sharded {
             });
             let found = found.collect::<Result<Vec<_>>>()?;
             let size = table.model().size();
-            Ok(Sampled { batches: vec![Drawn::Items(queried(found, size, &query))], error: None })
+            Ok(SampleOutcome { batches: vec![DrawnBatch::Items(queried(found, size, &query))], error: None })
         })
     }
 
@@ -203,11 +203,11 @@ impl Replay for Sharded {
         })
     }
 
-    fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<ConnectionInfo> {
         links(&self.0.members)
     }
 
-    fn why(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<WaitSummary> {
         self.at(table, None, |group, table, end| async move {
             table.refresh(&end, &vec![0; group.members.len()]).await?;
             let each = group.members.each(&end, |replay| replay.why(&table.name)).await?;
@@ -216,7 +216,13 @@ impl Replay for Sharded {
     }
 
     /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
-    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
+    fn mutate(
+        &self,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        awaited: bool,
+    ) -> Ticket<(ChangeCounts, ChangeCounts)> {
         let mutation = Mutation::new(updates, deletes, awaited);
         let make = async move |group: Arc<ShardedState>, table: Arc<Table>, end: RequestEnd| {
             mutation.make(&group, &table, &end).await
@@ -228,7 +234,7 @@ impl Replay for Sharded {
     }
 
     /// Items of lost servers stay; their keys are stale.
-    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<ChangeCounts> {
         let (keys, conditions) = (keys.map(<[i64]>::to_vec), conditions.to_vec());
         self.at(table, None, move |group, table, end| async move {
             delete_where(&group, &table, &end, keys.as_deref(), &conditions).await
@@ -271,7 +277,7 @@ impl Replay for Sharded {
         Ticket::done(Err(not_one_table()))
     }
 
-    fn changed_tally(&self, _: &str, _: Seen, _: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, _: &str, _: SeenTally, _: Duration) -> Ticket<Tally> {
         Ticket::done(Err(not_one_table()))
     }
 

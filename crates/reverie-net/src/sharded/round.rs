@@ -3,14 +3,14 @@
 use super::calls::RequestEnd;
 use super::join::ShardedReadOptions;
 use super::table::Table;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
 /// The answers of one round.
 #[derive(Default)]
 pub(super) struct Round {
-    pub(super) drawn: Vec<(usize, Drawn)>,
+    pub(super) drawn: Vec<(usize, DrawnBatch)>,
     /// Servers that were lost, or restarted: no draw of theirs is used.
     pub(super) lost: Vec<usize>,
     /// A server did not answer in time, or refused.
@@ -18,7 +18,7 @@ pub(super) struct Round {
 }
 
 /// A request to one server.
-pub(super) enum Ask {
+pub(super) enum ShardRequest {
     Draws(SampleRequest),
     Tally,
 }
@@ -29,18 +29,18 @@ impl Round {
         table: &Table,
         end: &RequestEnd,
         reading: &ShardedReadOptions,
-        asks: Vec<(usize, Ask)>,
+        asks: Vec<(usize, ShardRequest)>,
     ) -> Self {
         let (asked_at, timeout) = (table.now(), end.answer());
         let (mut draws, mut tallies) = (Vec::new(), Vec::new());
         for (shard, ask) in asks {
             let replay = Arc::clone(table.members().replay(shard));
             match ask {
-                Ask::Draws(request) => {
+                ShardRequest::Draws(request) => {
                     let ticket = replay.try_sample(&table.name, request, &reading.options(), timeout);
                     draws.push((shard, replay, ticket));
                 }
-                Ask::Tally => {
+                ShardRequest::Tally => {
                     let ticket = replay.tally(&table.name, None);
                     tallies.push((shard, replay, ticket));
                 }
@@ -54,7 +54,7 @@ impl Round {
                 continue;
             }
             let (batches, error) = match outcome {
-                Ok(Sampled { batches, error }) => (batches, error),
+                Ok(SampleOutcome { batches, error }) => (batches, error),
                 Err(error) => (Vec::new(), Some(error)),
             };
             for drawn in batches {
@@ -125,7 +125,7 @@ pub(super) fn plain(count: u64) -> SampleRequest {
 }
 
 /// Requests to the servers that have draws to make.
-pub(super) fn asks(counts: &[u64], request: impl Fn(u64) -> SampleRequest) -> Vec<(usize, Ask)> {
+pub(super) fn asks(counts: &[u64], request: impl Fn(u64) -> SampleRequest) -> Vec<(usize, ShardRequest)> {
     let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    some.map(|(shard, count)| (shard, Ask::Draws(request(*count)))).collect()
+    some.map(|(shard, count)| (shard, ShardRequest::Draws(request(*count)))).collect()
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reverie_core::replay::ShardTable;
 use reverie_core::table::limiter::Limiter;
-use reverie_core::table::{Tally, Ticket, Waiting};
+use reverie_core::table::{Tally, Ticket, WaitEntry};
 use reverie_core::{Error, Result};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -48,7 +48,7 @@ pub(super) struct Table {
     /// Notified when a server is lost or back, when limits change, and when the client is closed.
     wake: Notify,
     /// Draws that wait, in order of arrival.
-    waiting: Mutex<Vec<(u64, Instant, Waiting)>>,
+    waiting: Mutex<Vec<(u64, Instant, WaitEntry)>>,
     /// The start of this object's clock.
     began: Instant,
 }
@@ -243,7 +243,7 @@ impl Table {
         Ok(())
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<(u64, Instant, Waiting)>> {
+    fn queue(&self) -> MutexGuard<'_, Vec<(u64, Instant, WaitEntry)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,14 +251,14 @@ impl Table {
     pub(super) fn waits(&self, since: Instant, wanted: u64) -> QueuedDraw<'_> {
         let mut queue = self.queue();
         let number = queue.last().map_or(0, |(number, ..)| number + 1);
-        queue.push((number, since, Waiting { since: Duration::ZERO, wanted, done: 0 }));
+        queue.push((number, since, WaitEntry { since: Duration::ZERO, wanted, done: 0 }));
         QueuedDraw { table: self, number }
     }
 
     /// The draws that wait, in order of arrival.
-    pub(super) fn waiting(&self) -> Vec<Waiting> {
+    pub(super) fn waiting(&self) -> Vec<WaitEntry> {
         let queue = self.queue();
-        queue.iter().map(|(_, since, waiting)| Waiting { since: since.elapsed(), ..*waiting }).collect()
+        queue.iter().map(|(_, since, waiting)| WaitEntry { since: since.elapsed(), ..*waiting }).collect()
     }
 
     /// The number of inserts that the limits allow now; `None` if this client has none, or they allow any number.

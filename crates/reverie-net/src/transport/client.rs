@@ -3,7 +3,7 @@
 //! One task owns both halves and polls them in turn, so that a peer that does not read cannot keep us from reading.
 
 use crate::block::Block;
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::proto::{ClientMessage, ServerMessage};
 use reverie_core::Result;
 use std::future::Future;
@@ -23,7 +23,7 @@ pub trait Outlet: Send + 'static {
     fn ready(&mut self, bulk_bytes: u64) -> impl Future<Output = Result<()>> + Send;
 
     /// The buffer for the bulk bytes of the next message; empty after each [`Outlet::send`].
-    fn bulk(&mut self) -> &mut dyn BulkOut;
+    fn bulk(&mut self) -> &mut dyn BulkSink;
 
     /// Takes a message; never blocks. The bulk bytes are sent with it: `insert.bulk` is set here.
     fn send(&mut self, message: ClientMessage) -> Result<()>;

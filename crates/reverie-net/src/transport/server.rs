@@ -1,7 +1,7 @@
 //! The server's end of a connection, for any transport.
 
-use crate::admission::Newcomer;
-use crate::bulk::BulkIn;
+use crate::admission::AdmissionGuard;
+use crate::bulk::BulkSource;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Part, ServerMessage, Slot};
@@ -23,7 +23,7 @@ pub trait ServerConnection: Send {
     fn authenticated(&self) -> bool;
 
     /// The newcomer, if the connection is not admitted yet.
-    fn newcomer(&self) -> Option<Arc<Newcomer>> {
+    fn newcomer(&self) -> Option<Arc<AdmissionGuard>> {
         None
     }
 
@@ -72,7 +72,7 @@ pub trait ServerConnection: Send {
 
     /// Memory to gather a batch into, which the client reads in place.
     /// `None` if the transport has none or none is free: the batch is then sent as parts.
-    fn lend(&mut self, _size_bytes: usize) -> Option<Box<dyn Lent>> {
+    fn lend(&mut self, _size_bytes: usize) -> Option<Box<dyn WritableSlot>> {
         None
     }
 
@@ -88,14 +88,14 @@ pub trait ServerConnection: Send {
     fn slot_wanted(&mut self, size_bytes: u64) -> Result<()>;
 
     /// The bulk bytes of an insert. `Protocol` if they are not at the place that the message names.
-    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>>;
+    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkSource + 'a>>;
 
     /// Notes that these bulk bytes were copied: their place may be reused.
     fn consumed(&mut self, _bulk: &Bulk) {}
 }
 
 /// A slot that is being written. If it is dropped and not given, it is free again.
-pub trait Lent: Send {
+pub trait WritableSlot: Send {
     /// The memory, of exactly the requested size.
     fn bytes(&mut self) -> &mut [MaybeUninit<u8>];
 

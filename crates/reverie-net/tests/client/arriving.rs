@@ -1,9 +1,9 @@
 //! Batches that do not arrive as they were announced.
 
-use super::fake::{Fake, Talk};
+use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, draws};
 use reverie_core::Error;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::Structure;
 use reverie_net::convert;
 use reverie_net::proto::server_message::Body;
@@ -13,11 +13,11 @@ use reverie_net::proto::{self, Part};
 const BYTES: u64 = 7 * 4 * 8;
 
 /// A client's answer where the server announces four draws of so many bytes, and then sends these parts.
-async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> Sampled {
-    let fake = Fake::start();
+async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> SampleOutcome {
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
-    let mut talk: Talk = fake.session().await;
+    let mut talk: FakeSession = fake.session().await;
     let id = talk.request().await.id;
     let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
     let batch =

@@ -1,6 +1,6 @@
 //! What is left of a caller's timeout after an outage, and how long an answer is waited for beyond it.
 
-use super::fake::Fake;
+use super::fake::FakeServer;
 use super::support::{Rows, SECOND, assert_batch, connected, draws, next_inserts, send_batch};
 use reverie_core::Error;
 use reverie_core::append::Sink;
@@ -16,7 +16,7 @@ fn at_the_deadline(keys: Vec<i64>) -> reply::Body {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(60 * SECOND);
     let sample = client.draw(draws(4), Some(10 * SECOND));
     let mut talk = fake.session().await;
@@ -38,7 +38,7 @@ async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
 #[tokio::test(start_paused = true)]
 async fn draws_that_a_server_answers_when_its_journal_has_them_are_waited_for_beyond_the_deadline() {
     for (commit_grace_ms, arrives) in [(100, true), (0, false)] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
         let client = fake.client(60 * SECOND);
         let sample = client.draw(draws(4), Some(SECOND));
@@ -55,7 +55,7 @@ async fn draws_that_a_server_answers_when_its_journal_has_them_are_waited_for_be
 #[tokio::test(start_paused = true)]
 async fn the_keys_of_a_withdrawn_insert_are_waited_for_as_long_as_the_server_waits_for_its_journal() {
     for (commit_grace_ms, arrives) in [(100, true), (0, false)] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
         let client = fake.client(60 * SECOND);
         let mut talk = connected(&fake, &client).await;
@@ -75,7 +75,7 @@ async fn the_keys_of_a_withdrawn_insert_are_waited_for_as_long_as_the_server_wai
 #[tokio::test(start_paused = true)]
 async fn a_timeout_patience_or_grace_beyond_the_range_of_the_clock_is_no_deadline() {
     for far in [Duration::from_secs(i64::MAX as u64), Duration::MAX] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         let client = fake.client_with(far, far);
         let (endless, short) = (client.draw(draws(4), Some(far)), client.draw(draws(4), Some(SECOND)));
         let mut talk = fake.session().await;

@@ -1,6 +1,6 @@
 //! Inserts: what is sent together, sent again, and waited for.
 
-use super::fake::{ADDRESS, Fake};
+use super::fake::{ADDRESS, FakeServer};
 use super::support::{Rows, SECOND, connected, next_inserts, next_numbers, say_inserted, until};
 use reverie_core::Error;
 use reverie_core::append::Sink;
@@ -16,7 +16,7 @@ use tonic::Status;
 
 #[tokio::test(start_paused = true)]
 async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -31,7 +31,7 @@ async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key()
 
 #[tokio::test(start_paused = true)]
 async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -58,7 +58,7 @@ async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_table_that_confirms_nothing_has_half_of_the_credit_and_what_is_left_is_for_others() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -105,7 +105,7 @@ async fn a_table_that_confirms_nothing_has_half_of_the_credit_and_what_is_left_i
 
 #[tokio::test(start_paused = true)]
 async fn a_client_says_how_much_it_has_in_flight_and_knows_the_shortest_round_trip() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     assert!(client.round_trip().unwrap().is_zero());
     let mut talk = connected(&fake, &client).await;
@@ -129,7 +129,7 @@ async fn a_client_says_how_much_it_has_in_flight_and_knows_the_shortest_round_tr
 
 #[tokio::test(start_paused = true)]
 async fn the_server_lags_where_neither_a_table_nor_a_lost_connection_is_what_inserts_wait_for() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     assert!(!client.server_lags(), "there is no connection");
     let talk = connected(&fake, &client).await;
@@ -148,7 +148,7 @@ async fn the_server_lags_where_neither_a_table_nor_a_lost_connection_is_what_ins
 
 #[tokio::test(start_paused = true)]
 async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_not() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -183,7 +183,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
 
 #[tokio::test(start_paused = true)]
 async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restarted_server_until_it_is_there() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     fake.inside.durable_later.store(true, Ordering::SeqCst);
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
@@ -238,7 +238,7 @@ async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restar
 
 #[tokio::test(start_paused = true)]
 async fn where_confirmed_inserts_cannot_be_sent_again_the_next_request_for_the_disk_reports_it_and_none_is_held_back() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     fake.inside.durable_later.store(true, Ordering::SeqCst);
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
@@ -283,8 +283,8 @@ async fn and_so_it_is_where_another_server_goes_on_from_a_checkpoint_of_that_one
     forgotten_by(|fake| fake.inside.incarnation.store(2, Ordering::SeqCst)).await;
 }
 
-async fn forgotten_by(meanwhile: impl FnOnce(&Fake)) {
-    let fake = Fake::start();
+async fn forgotten_by(meanwhile: impl FnOnce(&FakeServer)) {
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -312,7 +312,7 @@ async fn forgotten_by(meanwhile: impl FnOnce(&Fake)) {
 
 #[tokio::test(start_paused = true)]
 async fn another_server_is_sent_all_that_was_not_confirmed() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -329,7 +329,7 @@ async fn another_server_is_sent_all_that_was_not_confirmed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
     for (requests, keys) in [(1, 2), (2, 1), (3, 3)] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         let client = fake.client(SECOND);
         let mut talk = connected(&fake, &client).await;
         let mut rows = Rows::new(&client);
@@ -344,7 +344,7 @@ async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
 
 #[tokio::test(start_paused = true)]
 async fn an_insert_into_a_table_that_the_restarted_server_does_not_have_is_refused() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);

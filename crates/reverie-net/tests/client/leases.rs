@@ -1,6 +1,6 @@
 //! Draws that the server keeps until it knows that the client, or its program, has them.
 
-use super::fake::{Fake, Talk};
+use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
 use reverie_core::Error;
 use reverie_core::replay::Replay;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use tonic::Status;
 
 /// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the connection.
-async fn drawn(fake: &Fake, client: &Arc<Remote>, leased: bool) -> (u64, Talk) {
+async fn drawn(fake: &FakeServer, client: &Arc<Remote>, leased: bool) -> (u64, FakeSession) {
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
@@ -24,7 +24,7 @@ async fn drawn(fake: &Fake, client: &Arc<Remote>, leased: bool) -> (u64, Talk) {
 
 #[tokio::test(start_paused = true)]
 async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_confirms_it() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -67,7 +67,7 @@ async fn draws_without_a_caller_after_an_outage_are_returned_until_the_server_co
 
 #[tokio::test(start_paused = true)]
 async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_are_acknowledged() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (taken, dropped) = (client.draw(draws(4), None), client.draw(draws(4), None));
     let mut talk = fake.session().await;
@@ -87,7 +87,7 @@ async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_a
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_ends_says_what_it_has_and_leaves() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -101,7 +101,7 @@ async fn a_client_that_ends_says_what_it_has_and_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn on_a_new_connection_the_server_gets_all_that_is_open() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(100 * SECOND);
     let (open, taken) = (client.draw(draws(4), None), client.draw(draws(4), None));
     let mut talk = fake.session().await;
@@ -122,7 +122,7 @@ async fn on_a_new_connection_the_server_gets_all_that_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn draws_that_the_server_is_asked_to_take_back_are_not_given_to_the_caller_too() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(8), Some(SECOND));
     let mut talk = fake.session().await;
@@ -141,7 +141,7 @@ async fn draws_that_the_server_is_asked_to_take_back_are_not_given_to_the_caller
 #[tokio::test(start_paused = true)]
 async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_for_anything() {
     for leased in [true, false] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         let client = fake.client(SECOND);
         let (id, talk) = drawn(&fake, &client, leased).await;
         // Its report on the draws is lost with the connection.
@@ -156,7 +156,7 @@ async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (_, talk) = drawn(&fake, &client, true).await;
     fake.refuse();
@@ -170,7 +170,7 @@ async fn a_client_that_got_draws_does_not_look_for_its_server_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_that_is_lost_with_the_next_connection_is_made_on_the_one_after() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (id, talk) = drawn(&fake, &client, true).await;
     drop(talk);
@@ -184,7 +184,7 @@ async fn a_report_that_is_lost_with_the_next_connection_is_made_on_the_one_after
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_holds_draws_dials_no_faster_where_no_new_connection_helps() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let leased = SampleRequest { leases: true, ..draws(4) };
     let sample = client.draw(leased, None);

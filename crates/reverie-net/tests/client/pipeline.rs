@@ -1,10 +1,10 @@
 //! Batches that a client asks for ahead of its program.
 
-use super::fake::{Fake, Talk};
+use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind, until};
 use reverie_core::Error;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{Drawn, Schedule};
+use reverie_core::sample::{DrawnBatch, Schedule};
 use reverie_net::client::{Pipeline, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::{reply, request};
@@ -25,22 +25,22 @@ fn schedule() -> Schedule {
     }
 }
 
-fn pipeline(fake: &Fake, schedule: Schedule) -> Pipeline {
+fn pipeline(fake: &FakeServer, schedule: Schedule) -> Pipeline {
     let form = SampleRequest { parts: Vec::new(), leases: true, ..draws(0) };
     Pipeline::new(fake.client(10 * SECOND), schedule, form)
 }
 
-async fn next(pipeline: &mut Pipeline) -> Drawn {
+async fn next(pipeline: &mut Pipeline) -> DrawnBatch {
     until(|| pipeline.next(Duration::ZERO)).await.unwrap().unwrap()
 }
 
 /// A batch of a table that deletes sampled items.
-async fn send_leased(talk: &Talk, id: u64, new_head: bool) {
+async fn send_leased(talk: &FakeSession, id: u64, new_head: bool) {
     send_kind(talk, id, 4, (1000, 0), (new_head, true, true)).await;
 }
 
 /// A pipeline that has two batches and has taken none, their numbers, and the connection.
-async fn two_ahead(fake: &Fake) -> (Pipeline, [u64; 2], Talk) {
+async fn two_ahead(fake: &FakeServer) -> (Pipeline, [u64; 2], FakeSession) {
     let pipeline = pipeline(fake, schedule());
     let mut talk = fake.session().await;
     let numbers = [talk.request().await.id, talk.request().await.id];
@@ -51,18 +51,18 @@ async fn two_ahead(fake: &Fake) -> (Pipeline, [u64; 2], Talk) {
 }
 
 /// The next message's request, if one comes.
-async fn next_request(talk: &mut Talk) -> Option<u64> {
+async fn next_request(talk: &mut FakeSession) -> Option<u64> {
     tokio::time::timeout(SECOND, talk.request()).await.ok().map(|request| request.id)
 }
 
 /// Waits until the client has reported what it had to.
-async fn reported(talk: &mut Talk) {
+async fn reported(talk: &mut FakeSession) {
     while tokio::time::timeout(SECOND, talk.asked()).await.is_ok_and(|asked| asked.is_some()) {}
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not_taken() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let mut pipeline = pipeline(&fake, Schedule { max_samples: Some(14), ..schedule() });
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);
@@ -87,7 +87,7 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
 
 #[tokio::test(start_paused = true)]
 async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_bytes() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     fake.inside.delay_ms.store(4_000, Ordering::SeqCst);
     // A batch of these has 656 bytes.
     let mut pipeline = pipeline(&fake, Schedule { budget: Some(5 * 700), ..schedule() });
@@ -108,7 +108,7 @@ async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_byte
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_acknowledged_when_the_program_has_it_and_returned_where_it_never_does() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], mut talk) = two_ahead(&fake).await;
     let mut batch = next(&mut pipeline).await;
     let third = next_request(&mut talk).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_batch_is_acknowledged_when_the_program_has_it_and_returned_where_it_n
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_the_program_drops_unread_is_returned() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, _], mut talk) = two_ahead(&fake).await;
     drop(next(&mut pipeline).await);
     reported(&mut talk).await;
@@ -137,7 +137,7 @@ async fn a_batch_that_the_program_drops_unread_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_knows_the_client() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
     fake.refuse();
     drop(talk);
@@ -158,7 +158,7 @@ async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_knows_the_c
 
 #[tokio::test(start_paused = true)]
 async fn batches_that_a_new_server_does_not_know_are_returned_and_asked_for_again() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
     drop(talk);
     fake.inside.incarnation.store(9, Ordering::SeqCst);
@@ -176,7 +176,7 @@ async fn batches_that_a_new_server_does_not_know_are_returned_and_asked_for_agai
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_went_back_while_it_was_made_is_not_handed_over_and_is_asked_for_again() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], mut talk) = two_ahead(&fake).await;
     let mut batch = next(&mut pipeline).await;
     let third = next_request(&mut talk).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_batch_that_went_back_while_it_was_made_is_not_handed_over_and_is_aske
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_was_handed_over_without_a_connection_is_the_programs_own_on_the_next() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
     let mut batch = next(&mut pipeline).await;
     fake.refuse();
@@ -218,7 +218,7 @@ async fn a_batch_that_was_handed_over_without_a_connection_is_the_programs_own_o
 
 #[tokio::test(start_paused = true)]
 async fn without_a_connection_for_long_the_batches_end_with_that_error_and_what_was_not_taken_goes_back() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
     fake.refuse();
     drop(talk);
@@ -234,7 +234,7 @@ async fn without_a_connection_for_long_the_batches_end_with_that_error_and_what_
 
 #[tokio::test(start_paused = true)]
 async fn batches_of_a_table_that_keeps_its_items_are_acknowledged_when_they_arrive_and_given_without_a_connection() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let mut pipeline = pipeline(&fake, schedule());
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);

@@ -1,12 +1,12 @@
 //! What is asked and answered, and the connections for it.
 
-use super::fake::{ADDRESS, Fake, Talk};
+use super::fake::{ADDRESS, FakeServer, FakeSession};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, ids, send_batch};
 use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::replay::Replay;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Ticket, Updated, Updates};
+use reverie_core::table::{ChangeCounts, Ticket, Updates};
 use reverie_net::client::Remote;
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
@@ -20,7 +20,7 @@ use tonic::Status;
 
 #[tokio::test(start_paused = true)]
 async fn a_client_connects_at_the_first_call_and_reports_what_the_server_is() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     assert_eq!((client.link().transport, client.link().connected), (None, false));
     tokio::time::sleep(SECOND).await;
@@ -36,7 +36,7 @@ async fn a_client_connects_at_the_first_call_and_reports_what_the_server_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let first = client.draw(draws(64), None);
     let mut talk = fake.session().await;
@@ -56,7 +56,7 @@ async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_is_sent() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     tokio::time::sleep(10 * SECOND).await;
@@ -70,7 +70,7 @@ async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_i
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_holds_while_the_server_takes_nothing() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(100 * SECOND);
     let _talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -92,7 +92,7 @@ async fn a_deadline_holds_while_the_server_takes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(10 * SECOND);
     let start = Instant::now();
     let sample = client.draw(draws(4), Some(2 * SECOND));
@@ -120,7 +120,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(8), Some(SECOND));
     let mut talk = fake.session().await;
@@ -137,7 +137,7 @@ async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_waiting_caller_are_sent_together_unless_one_waits_or_they_are_many() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let ask = |waits| {
         drop(client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[], waits));
@@ -163,7 +163,7 @@ async fn requests_without_a_waiting_caller_are_sent_together_unless_one_waits_or
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_number() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (sample, update) = (
         client.draw(draws(4), None),
@@ -183,14 +183,14 @@ async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_n
     assert_eq!(talk.request().await, second, "the first was answered, the second was not");
     assert_eq!(talk.received[0].below, second.id);
     talk.reply(second.id, reply::Body::Mutated(proto::Mutated { applied: 1, ..Default::default() })).await;
-    assert_eq!(update.await.unwrap(), (Updated { applied: 1, stale: 0 }, Updated::default()));
+    assert_eq!(update.await.unwrap(), (ChangeCounts { applied: 1, stale: 0 }, ChangeCounts::default()));
     let link = client.link();
     assert_eq!((link.reconnects, link.server_restarts, link.connected), (1, 0, true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(64), None);
     let mut talk = fake.session().await;
@@ -208,8 +208,8 @@ async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
 }
 
 /// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or not.
-async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, Talk) {
-    let fake = Fake::start();
+async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, FakeSession) {
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (_, mut talk) = tokio::join!(client.describe(), fake.session());
     let reset = client.reset("replay");
@@ -240,7 +240,7 @@ async fn a_reset_that_may_be_done_is_sent_again_only_to_a_server_that_knows_whet
 
 #[tokio::test(start_paused = true)]
 async fn another_incarnation_is_counted() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (_, talk) = tokio::join!(client.describe(), fake.session());
     drop(talk);
@@ -256,7 +256,7 @@ async fn another_incarnation_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     fake.refuse();
     let client = fake.client(3 * SECOND);
     let start = Instant::now();
@@ -279,7 +279,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
 
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_out() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -293,7 +293,7 @@ async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_ou
 // In real time: a thread that waits stops the other.
 #[tokio::test]
 async fn a_silent_server_does_not_hold_a_caller_that_withdraws() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -305,7 +305,7 @@ async fn a_silent_server_does_not_hold_a_caller_that_withdraws() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -320,7 +320,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves_then() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[], true));
     drop(client);
@@ -333,7 +333,7 @@ async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves
 
 #[tokio::test(start_paused = true)]
 async fn closing_ends_what_waits_and_what_comes() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (sample, info) = (client.draw(draws(4), None), client.info());
     let mut talk = fake.session().await;
@@ -351,7 +351,7 @@ async fn closing_ends_what_waits_and_what_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn what_will_not_pass_is_refused_at_once() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("a token is needed"));
     let client: Arc<Remote> = fake.client(60 * SECOND);
     let start = Instant::now();
@@ -367,7 +367,7 @@ async fn what_will_not_pass_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_breaks_the_rules_ends_what_waits() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (sample, other) = (client.draw(draws(4), None), client.info());
     let mut talk = fake.session().await;
@@ -411,7 +411,7 @@ fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_gi
 
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     // The task sleeps by then; one that had not looked yet would look again of its own accord.
     tokio::time::sleep(SECOND).await;
@@ -428,7 +428,7 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_asks() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     assert!(client.grace() < Duration::from_millis(100), "{:?}", client.grace());
@@ -449,7 +449,7 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
 
 #[tokio::test(start_paused = true)]
 async fn draws_behind_a_batch_that_still_arrives_are_waited_for_beyond_their_deadline() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let (large, small) = (client.draw(draws(64), None), client.draw(draws(4), Some(Duration::ZERO)));

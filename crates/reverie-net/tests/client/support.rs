@@ -1,11 +1,11 @@
 //! The calls of a client, and the messages of a server.
 
-use crate::fake::{Fake, Talk};
+use crate::fake::{FakeServer, FakeSession};
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::batch::BatchLayout;
 use reverie_core::batch::{OutputArray, Ragged, Role};
 use reverie_core::chunk::Compression;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Inserts, Priority};
 use reverie_net::client::{Remote, SampleRequest};
@@ -32,13 +32,13 @@ pub fn draws(n: usize) -> SampleRequest {
 }
 
 /// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
-pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
+pub async fn send_batch(talk: &FakeSession, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
     send_kind(talk, id, n, (part, shift), (new_head, true, false)).await;
 }
 
 /// As `send_batch`, the last of its answer or not, and leased or not.
 pub async fn send_kind(
-    talk: &Talk,
+    talk: &FakeSession,
     id: u64,
     n: usize,
     (part, shift): (usize, u8),
@@ -69,7 +69,7 @@ pub async fn send_kind(
 }
 
 /// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
-pub fn assert_batch(sampled: &Sampled, n: usize) {
+pub fn assert_batch(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
     let batch = batch.arrays().expect("arrays that arrived");
@@ -101,21 +101,21 @@ impl Rows {
 }
 
 /// Connects, as writers do before they write.
-pub async fn connected(fake: &Fake, client: &Arc<Remote>) -> Talk {
+pub async fn connected(fake: &FakeServer, client: &Arc<Remote>) -> FakeSession {
     let (described, talk) = tokio::join!(client.describe(), fake.session());
     described.unwrap();
     talk
 }
 
 /// The next inserts, whose numbers follow each other: the first number, and how many.
-pub async fn next_inserts(talk: &mut Talk) -> (u64, u64) {
+pub async fn next_inserts(talk: &mut FakeSession) -> (u64, u64) {
     let numbers: Vec<u64> = next_numbers(talk).await.into_iter().map(|(_, number)| number).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
     (numbers[0], numbers.len() as u64)
 }
 
 /// The inserts of the next message: their tables and numbers.
-pub async fn next_numbers(talk: &mut Talk) -> Vec<(u32, u64)> {
+pub async fn next_numbers(talk: &mut FakeSession) -> Vec<(u32, u64)> {
     loop {
         match talk.asked().await {
             Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
@@ -133,7 +133,7 @@ pub async fn next_numbers(talk: &mut Talk) -> Vec<(u32, u64)> {
     }
 }
 
-pub async fn say_inserted(talk: &Talk, first_id: u64, keys: std::ops::Range<i64>) {
+pub async fn say_inserted(talk: &FakeSession, first_id: u64, keys: std::ops::Range<i64>) {
     let requests = keys.clone().count() as u32;
     talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
 }
@@ -154,11 +154,11 @@ pub fn ids(list: &[u8]) -> Vec<u64> {
 }
 
 /// The numbers that the server was asked to take back.
-pub fn returned(talk: &Talk) -> Vec<u64> {
+pub fn returned(talk: &FakeSession) -> Vec<u64> {
     talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
 }
 
 /// True if the server knows that the draws of the request have arrived.
-pub fn acknowledged(talk: &Talk, id: u64) -> bool {
+pub fn acknowledged(talk: &FakeSession, id: u64) -> bool {
     talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }

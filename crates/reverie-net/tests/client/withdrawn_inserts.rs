@@ -1,6 +1,6 @@
 //! Withdrawn inserts: which are asked for, and what is known of their outcome.
 
-use super::fake::{Fake, Talk};
+use super::fake::{FakeServer, FakeSession};
 use super::support::{Rows, SECOND, connected, next_inserts, say_inserted, until};
 use reverie_core::Error;
 use reverie_core::append::Sink;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A client with an insert that was sent and not confirmed, and the insert's number.
-async fn in_doubt(fake: &Fake) -> (Arc<Remote>, Rows, Ticket<Keys>, u64) {
+async fn in_doubt(fake: &FakeServer) -> (Arc<Remote>, Rows, Ticket<Keys>, u64) {
     let client = fake.client(SECOND);
     let mut talk = connected(fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -27,7 +27,7 @@ async fn in_doubt(fake: &Fake) -> (Arc<Remote>, Rows, Ticket<Keys>, u64) {
     (client, rows, ticket, number)
 }
 
-async fn cancelled(talk: &mut Talk) -> proto::Cancel {
+async fn cancelled(talk: &mut FakeSession) -> proto::Cancel {
     match talk.asked().await {
         Some(Asked::Cancel(cancel)) => cancel,
         other => panic!("{other:?}"),
@@ -37,7 +37,7 @@ async fn cancelled(talk: &mut Talk) -> proto::Cancel {
 #[tokio::test(start_paused = true)]
 async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked_for_and_not_sent_again() {
     for keys in [vec![], vec![5]] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
         ticket.withdraw();
         assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));
@@ -60,7 +60,7 @@ async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked
 
 #[tokio::test(start_paused = true)]
 async fn an_insert_withdrawn_while_its_confirmation_is_lost_is_asked_for_on_every_new_connection() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -85,7 +85,7 @@ async fn an_insert_withdrawn_while_its_confirmation_is_lost_is_asked_for_on_ever
 
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_request_that_the_servers_journal_has_not_committed_is_an_error_with_its_keys() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -119,7 +119,7 @@ async fn a_withdrawn_request_that_the_servers_journal_has_not_committed_is_an_er
 async fn an_insert_that_waits_to_be_sent_again_is_asked_for_when_it_is_withdrawn() {
     // Also where another server, which may go on from a checkpoint, has taken the place of that one.
     for incarnation in [7, 8] {
-        let fake = Fake::start();
+        let fake = FakeServer::start();
         let client = fake.client(SECOND);
         let mut talk = connected(&fake, &client).await;
         talk.say(Body::Credit(proto::Credit { insert_credit_bytes: 8 << 20 })).await;
@@ -154,7 +154,7 @@ async fn an_insert_that_waits_to_be_sent_again_is_asked_for_when_it_is_withdrawn
 
 #[tokio::test(start_paused = true)]
 async fn an_insert_that_was_never_sent_is_withdrawn_without_asking_anybody() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (client, mut rows, first, _) = in_doubt(&fake).await;
     let mut second = client.insert("replay", rows.inserts()).unwrap();
     second.withdraw();
@@ -164,7 +164,7 @@ async fn an_insert_that_was_never_sent_is_withdrawn_without_asking_anybody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_outcome() {
-    let fake = Fake::start();
+    let fake = FakeServer::start();
     let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
     ticket.withdraw();
     assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));

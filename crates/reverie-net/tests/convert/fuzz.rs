@@ -34,18 +34,18 @@ fn run(target: &str, check: impl Fn(&[u8]) -> bool) {
                 _ => {}
             }
         }
-        let failed = Failed { input: &input };
+        let failed = InputOnPanic { input: &input };
         taken += usize::from(check(&input));
         std::mem::forget(failed);
     }
     assert!((CHANGED / 100..CHANGED).contains(&taken), "{taken} of {CHANGED} were taken for {target}");
 }
 
-struct Failed<'a> {
+struct InputOnPanic<'a> {
     input: &'a [u8],
 }
 
-impl Drop for Failed<'_> {
+impl Drop for InputOnPanic<'_> {
     fn drop(&mut self) {
         println!("the input: {:?}", self.input);
     }

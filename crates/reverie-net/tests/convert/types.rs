@@ -11,7 +11,7 @@ use reverie_core::item::{Cells, Key, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Signature, Structure, StructureKey};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Times};
+use reverie_core::table::{Change, CopyStats, InsertOnSample, Stats, TableInfo, TableOptions, Times};
 use reverie_net::convert::{batch, error, item, structure, table};
 use reverie_net::proto;
 use std::collections::BTreeMap;
@@ -241,7 +241,7 @@ proptest! {
     fn figures_come_back_as_they_went(options in table_options(), counts in vec(any::<u64>(), 64), ms in vec(0_u64..1 << 40, 5)) {
         let times = ms.iter().map(|ms| Duration::from_millis(*ms)).collect::<Vec<_>>();
         let copies = (0..options.extensions.len() as u64)
-            .map(|n| Copied { inserted: counts[n as usize], dropped: counts[3] ^ n, waiting: counts[4] ^ n })
+            .map(|n| CopyStats { inserted: counts[n as usize], dropped: counts[3] ^ n, waiting: counts[4] ^ n })
             .collect();
         let info = TableInfo {
             options,

@@ -27,15 +27,15 @@ use tonic::{Request, Response, Status, Streaming};
 pub const ADDRESS: &str = "replay.test:8000";
 
 /// The fake server, and the network to it.
-pub struct Fake {
-    pub inside: Arc<Inside>,
-    sessions: Mutex<mpsc::UnboundedReceiver<Talk>>,
+pub struct FakeServer {
+    pub inside: Arc<FakeServerState>,
+    sessions: Mutex<mpsc::UnboundedReceiver<FakeSession>>,
 }
 
 /// What the fake's service shares with its network.
-pub struct Inside {
+pub struct FakeServerState {
     streams: Mutex<Option<mpsc::UnboundedSender<io::Result<DuplexStream>>>>,
-    opened: mpsc::UnboundedSender<Talk>,
+    opened: mpsc::UnboundedSender<FakeSession>,
     pub incarnation: AtomicU64,
     pub protocol: AtomicU64,
     pub refusal: Mutex<Option<Status>>,
@@ -51,17 +51,17 @@ pub struct Inside {
 }
 
 /// One connection's session, as the server sees it.
-pub struct Talk {
+pub struct FakeSession {
     pub hello: proto::ClientHello,
     asked: Streaming<ClientMessage>,
     answers: mpsc::Sender<Result<ServerMessage, Status>>,
     pub received: Vec<proto::Received>,
 }
 
-impl Fake {
+impl FakeServer {
     pub fn start() -> Self {
         let (opened, sessions) = mpsc::unbounded_channel();
-        let inside = Arc::new(Inside {
+        let inside = Arc::new(FakeServerState {
             streams: Mutex::new(None),
             opened,
             incarnation: 7.into(),
@@ -96,12 +96,12 @@ impl Fake {
     }
 
     /// The next session that a client opens, greeted.
-    pub async fn session(&self) -> Talk {
+    pub async fn session(&self) -> FakeSession {
         self.session_with(true, false).await
     }
 
     /// The same of a server that knows the session or not, and reports that it has forgotten what it did.
-    pub async fn session_with(&self, resumed: bool, forgot: bool) -> Talk {
+    pub async fn session_with(&self, resumed: bool, forgot: bool) -> FakeSession {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
             durable_later: self.inside.durable_later.load(Ordering::SeqCst),
@@ -129,7 +129,7 @@ impl Fake {
     }
 }
 
-impl Talk {
+impl FakeSession {
     pub async fn say(&self, body: Body) {
         // A client that is gone receives nothing.
         let _ = self.answers.send(Ok(ServerMessage { body: Some(body) })).await;
@@ -158,7 +158,7 @@ impl Talk {
     }
 }
 
-struct Wire(Arc<Inside>);
+struct Wire(Arc<FakeServerState>);
 
 impl Connect for Wire {
     fn connect(&self, _address: &str) -> Connecting {
@@ -174,9 +174,9 @@ impl Connect for Wire {
     }
 }
 
-struct Service(Arc<Inside>);
+struct Service(Arc<FakeServerState>);
 
-type Answers = Pin<Box<dyn tokio_stream::Stream<Item = Result<ServerMessage, Status>> + Send>>;
+type ResponseStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<ServerMessage, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Replay for Service {
@@ -195,22 +195,22 @@ impl Replay for Service {
         }))
     }
 
-    type SessionStream = Answers;
+    type SessionStream = ResponseStream;
 
-    async fn session(&self, request: Request<Streaming<ClientMessage>>) -> Result<Response<Answers>, Status> {
+    async fn session(&self, request: Request<Streaming<ClientMessage>>) -> Result<Response<ResponseStream>, Status> {
         let mut asked = request.into_inner();
         let Some(ClientMessage { body: Some(Asked::Hello(hello)), .. }) = asked.message().await? else {
             return Err(Status::invalid_argument("no hello"));
         };
         let (answers, stream) = mpsc::channel(64);
-        let talk = Talk { hello, asked, answers, received: Vec::new() };
+        let talk = FakeSession { hello, asked, answers, received: Vec::new() };
         self.0.opened.send(talk).map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
-    type CallStream = Answers;
+    type CallStream = ResponseStream;
 
-    async fn call(&self, _: Request<ClientMessage>) -> Result<Response<Answers>, Status> {
+    async fn call(&self, _: Request<ClientMessage>) -> Result<Response<ResponseStream>, Status> {
         Err(Status::unimplemented("only sessions"))
     }
 }

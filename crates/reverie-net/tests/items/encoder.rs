@@ -7,7 +7,7 @@ use reverie_core::chunk::{ChunkWriter, Compression, Layout};
 use reverie_core::item::{Body, Cells, Form, Item, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Inserts, Priority};
-use reverie_net::items::{Decoder, DecoderLimits, Encoder, ITEM_BYTES, MAX_ITEMS, Pushed, Row};
+use reverie_net::items::{Decoder, DecoderLimits, Encoder, ITEM_BYTES, MAX_ITEMS, PushOutcome, Row};
 use reverie_net::proto;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn each_cell_is_sent_once_however_many_items_and_messages_refer_to_it() {
 fn requests_of_one_message_on_one_chunk_are_one_entry_without_columns() {
     let (mut writers, mut encoder) = (Writers::new(Compression::None), Encoder::default());
     for id in 1..=10 {
-        assert_eq!(encoder.push(id, 0, &writers.rows(1, 1), ROOM).unwrap(), Pushed::Whole);
+        assert_eq!(encoder.push(id, 0, &writers.rows(1, 1), ROOM).unwrap(), PushOutcome::Whole);
     }
     let (message, _) = take(&mut encoder);
     assert_eq!((message.chunks.len(), message.patterns.len(), message.runs.len()), (1, 1, 1));
@@ -171,7 +171,7 @@ fn a_request_larger_than_a_message_goes_in_several_and_its_items_in_the_last() {
     let (_writer, item) = bytes_chunk(Compression::None, 4000);
     let mut encoder = Encoder::default();
     let mut sizes = Vec::new();
-    while let Pushed::NoRoom { needed } = encoder.push(1, 0, &one(&item), 1500).unwrap() {
+    while let PushOutcome::NoRoom { needed } = encoder.push(1, 0, &one(&item), 1500).unwrap() {
         assert_eq!(needed, 1);
         let (message, bulk) = take(&mut encoder);
         assert!(message.items.is_empty() && message.runs.is_empty());
@@ -213,10 +213,10 @@ fn a_request_with_a_smaller_number_than_the_one_before_waits_for_the_next_messag
     encoder.push(5, 0, &writers.rows(1, 1), ROOM).unwrap();
     let other = writers.rows(1, 1);
     for number in [3, 5] {
-        assert_eq!(encoder.push(number, 0, &other, ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
+        assert_eq!(encoder.push(number, 0, &other, ROOM).unwrap(), PushOutcome::NoRoom { needed: 0 });
     }
     assert_eq!(take(&mut encoder).0.first_id, 5);
-    assert_eq!(encoder.push(3, 0, &other, ROOM).unwrap(), Pushed::Whole);
+    assert_eq!(encoder.push(3, 0, &other, ROOM).unwrap(), PushOutcome::Whole);
     assert_eq!(take(&mut encoder).0.first_id, 3);
 }
 
@@ -225,10 +225,10 @@ fn requests_of_one_message_may_leave_numbers_out() {
     let (mut writers, mut encoder) = (Writers::new(Compression::None), Encoder::default());
     let numbers = [(3, 0), (4, 0), (6, 0), (7, 1), (9, 0), (9 + (1 << 32), 0)];
     for (number, table) in numbers {
-        assert_eq!(encoder.push(number, table, &writers.rows(1, 1), ROOM).unwrap(), Pushed::Whole);
+        assert_eq!(encoder.push(number, table, &writers.rows(1, 1), ROOM).unwrap(), PushOutcome::Whole);
     }
     let far = numbers[5].0 + (1 << 32) + 1;
-    assert_eq!(encoder.push(far, 0, &writers.rows(1, 1), ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
+    assert_eq!(encoder.push(far, 0, &writers.rows(1, 1), ROOM).unwrap(), PushOutcome::NoRoom { needed: 0 });
     let (message, bulk) = take(&mut encoder);
     assert_eq!(message.runs.iter().map(|run| run.requests).collect::<Vec<_>>(), [2, 1, 1, 1, 1]);
     let mut decoder = Decoder::new(Arc::default(), DecoderLimits::default(), Arc::default());

@@ -5,7 +5,7 @@ use super::support::{Pipe, Random, Writers};
 use bytes::Bytes;
 use prost::Message;
 use reverie_core::batch::BatchLayout;
-use reverie_core::batch::{Options, Ragged, plan};
+use reverie_core::batch::{BatchOptions, Ragged, plan};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::item::Item;
 use reverie_net::convert::batch::{decode_head, encode_head};
@@ -51,7 +51,7 @@ fn sessions() -> Vec<Session> {
 /// A batch of each item: what a table took must be gathered, or refused.
 fn gather(item: &Item) {
     for ragged in [Ragged::Refuse, Ragged::Values] {
-        let Ok(plan) = plan(std::slice::from_ref(item), &Options { ragged, columns: None }) else { continue };
+        let Ok(plan) = plan(std::slice::from_ref(item), &BatchOptions { ragged, columns: None }) else { continue };
         if plan.outputs.iter().map(|output| output.bytes() as u64).sum::<u64>() > 1 << 22 {
             continue;
         }
@@ -282,7 +282,7 @@ fn head() -> proto::BatchHead {
     pipe.push(0, &writers.rows(2, 1)).unwrap();
     pipe.send().unwrap();
     let items: Vec<Item> = pipe.arrived[0].items.iter().map(|(item, _)| item.clone()).collect();
-    let plan = plan(&items, &Options { ragged: Ragged::Pad, columns: None }).unwrap();
+    let plan = plan(&items, &BatchOptions { ragged: Ragged::Pad, columns: None }).unwrap();
     encode_head(&plan.outputs, &plan.structure, plan.num_columns, true)
 }
 

@@ -11,7 +11,7 @@ use reverie_net::proto;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Clone, Debug)]
-enum Act {
+enum WriterAction {
     Rows { rows: usize, width: usize },
     Step { given: [bool; 3], width: usize, partial: bool },
     Trajectory { lengths: [usize; 3], stride: usize, list: bool },
@@ -23,24 +23,24 @@ enum Act {
     Tidy,
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn acts() -> impl Strategy<Value = WriterAction> {
     prop_oneof![
-        3 => (1_usize..80, 0_usize..3).prop_map(|(rows, width)| Act::Rows { rows, width }),
+        3 => (1_usize..80, 0_usize..3).prop_map(|(rows, width)| WriterAction::Rows { rows, width }),
         9 => (any::<[bool; 3]>(), 0_usize..4, any::<bool>())
-            .prop_map(|(given, width, partial)| Act::Step { given, width, partial }),
+            .prop_map(|(given, width, partial)| WriterAction::Step { given, width, partial }),
         6 => ([0_usize..5, 0..5, 0..3], 1_usize..3, any::<bool>())
-            .prop_map(|(lengths, stride, list)| Act::Trajectory { lengths, stride, list }),
-        6 => proptest::bool::weighted(0.2).prop_map(|end| Act::Transitions { end }),
-        1 => any::<bool>().prop_map(|clear| Act::EndEpisode { clear }),
-        3 => Just(Act::Send),
-        1 => Just(Act::Confirm),
-        2 => Just(Act::Repeat),
-        1 => Just(Act::Tidy),
+            .prop_map(|(lengths, stride, list)| WriterAction::Trajectory { lengths, stride, list }),
+        6 => proptest::bool::weighted(0.2).prop_map(|end| WriterAction::Transitions { end }),
+        1 => any::<bool>().prop_map(|clear| WriterAction::EndEpisode { clear }),
+        3 => Just(WriterAction::Send),
+        1 => Just(WriterAction::Confirm),
+        2 => Just(WriterAction::Repeat),
+        1 => Just(WriterAction::Tidy),
     ]
 }
 
 /// What was pushed: number, table, and what is in the items.
-struct Expected {
+struct ExpectedInsert {
     id: u64,
     table: u32,
     items: Vec<(Content, Item, Priority)>,
@@ -65,37 +65,37 @@ fn repeat(pipe: &mut Pipe) {
     assert!(arrived.is_empty());
 }
 
-fn run(program: &[Act], compression: Compression, room: u64) {
+fn run(program: &[WriterAction], compression: Compression, room: u64) {
     let (mut writers, mut pipe) = (Writers::new(compression), Pipe::new(room));
-    let (mut expected, mut alive): (Vec<Expected>, Vec<Inserts>) = (Vec::new(), Vec::new());
+    let (mut expected, mut alive): (Vec<ExpectedInsert>, Vec<Inserts>) = (Vec::new(), Vec::new());
     for (number, act) in program.iter().enumerate() {
         let items = match act {
-            Act::Rows { rows, width } => writers.rows(*rows, *width),
-            Act::Trajectory { lengths, stride, list } => {
+            WriterAction::Rows { rows, width } => writers.rows(*rows, *width),
+            WriterAction::Trajectory { lengths, stride, list } => {
                 writers.trajectory(*lengths, *stride, *list).unwrap_or_default()
             }
-            Act::Transitions { end } => writers.transitions(*end),
-            Act::Step { given, width, partial } => {
+            WriterAction::Transitions { end } => writers.transitions(*end),
+            WriterAction::Step { given, width, partial } => {
                 writers.step(*given, *width, *partial);
                 continue;
             }
-            Act::EndEpisode { clear } => {
+            WriterAction::EndEpisode { clear } => {
                 writers.end_episode(*clear);
                 continue;
             }
-            Act::Send => {
+            WriterAction::Send => {
                 pipe.send().unwrap();
                 continue;
             }
-            Act::Confirm => {
+            WriterAction::Confirm => {
                 alive.clear();
                 continue;
             }
-            Act::Repeat => {
+            WriterAction::Repeat => {
                 repeat(&mut pipe);
                 continue;
             }
-            Act::Tidy => {
+            WriterAction::Tidy => {
                 pipe.encoder.tidy(room);
                 continue;
             }
@@ -106,7 +106,7 @@ fn run(program: &[Act], compression: Compression, room: u64) {
         let table = number as u32 % 3;
         let id = pipe.push(table, &items).unwrap();
         let known = items.iter().map(|(item, priority)| (content(item), item.clone(), *priority)).collect();
-        expected.push(Expected { id, table, items: known });
+        expected.push(ExpectedInsert { id, table, items: known });
         alive.push(items);
     }
     pipe.send().unwrap();
@@ -132,7 +132,7 @@ fn run(program: &[Act], compression: Compression, room: u64) {
     assert_eq!(pipe.meter.live_chunks(), 0, "chunks that were released are gone");
 }
 
-fn compare(expected: &[Expected], pipe: &Pipe) {
+fn compare(expected: &[ExpectedInsert], pipe: &Pipe) {
     assert_eq!(expected.len(), pipe.arrived.len());
     let mut episodes = HashMap::new();
     for (want, got) in expected.iter().zip(&pipe.arrived) {

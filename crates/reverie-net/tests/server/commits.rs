@@ -1,9 +1,9 @@
 //! Requests that are done at their tables while the journal takes nothing.
 
-use crate::full_journal::Full;
+use crate::full_journal::FullJournal;
 use crate::resume::{cancel, reconnected, until};
 use crate::support::*;
-use reverie_core::table::{Change, Keys, Priority, Sent};
+use reverie_core::table::{Change, Keys, Priority, SentInsert};
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
@@ -11,8 +11,8 @@ use reverie_net::server::Limits;
 use std::sync::Arc;
 
 /// A server with such a journal.
-fn host(tables: Vec<reverie_core::table::TableOptions>, limits: Limits) -> (Host, Arc<Full>) {
-    let (host, journal) = (Host::with(tables, limited(limits)), Arc::new(Full::default()));
+fn host(tables: Vec<reverie_core::table::TableOptions>, limits: Limits) -> (Host, Arc<FullJournal>) {
+    let (host, journal) = (Host::with(tables, limited(limits)), Arc::new(FullJournal::default()));
     for table in host.tables.iter() {
         assert!(table.set_durable(Arc::clone(&journal) as _));
     }
@@ -51,7 +51,7 @@ async fn the_error_of_an_insert_whose_rest_goes_in_when_its_journal_fails_names_
         let (host, journal) = host(vec![table("a")], Limits::default());
         let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
         let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
-        drop(known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
+        drop(known.insert_sent(items, SentInsert { sender: [1; 16], number: 3 }, Keys::new()).unwrap());
         journal.commit();
         let mut session = host.session(1).await;
         session.take_id(10);
@@ -74,7 +74,7 @@ fn of_items(id: u64, table: u32, values: &[f64], chunk: u64) -> proto::Insert {
 }
 
 /// Inserts these values, one by one, and waits until all are confirmed.
-async fn confirm(session: &mut Session, journal: &Full, values: &[f64]) {
+async fn confirm(session: &mut Session, journal: &FullJournal, values: &[f64]) {
     let first = session.insert(0, values);
     until(|| journal.num_barriers() == values.len()).await;
     journal.commit();
@@ -84,7 +84,7 @@ async fn confirm(session: &mut Session, journal: &Full, values: &[f64]) {
 }
 
 /// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they do.
-async fn left_behind(host: &Host, journal: &Full, mut session: Session) -> Session {
+async fn left_behind(host: &Host, journal: &FullJournal, mut session: Session) -> Session {
     for _ in 0..2 {
         session = reconnected(host, session).await;
     }

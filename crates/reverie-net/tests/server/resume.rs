@@ -1,5 +1,5 @@
 use crate::support::*;
-use reverie_core::table::{Change, Keys, Priority, Sent, TableOptions};
+use reverie_core::table::{Change, Keys, Priority, SentInsert, TableOptions};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
@@ -365,7 +365,7 @@ async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_
     let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
     let mut sent = |number: u64, values: &[f64]| {
         let items = values.iter().map(|value| (rows.item(&[*value]), Priority::Value(1.0))).collect();
-        let mut ticket = known.insert_sent(items, Sent { sender: [1; 16], number }, Keys::new()).unwrap();
+        let mut ticket = known.insert_sent(items, SentInsert { sender: [1; 16], number }, Keys::new()).unwrap();
         ticket.poll().unwrap().unwrap().iter().map(|key| key.get()).collect::<Vec<_>>()
     };
     let (one, two, three) = (sent(1, &[1.0]), sent(2, &[2.0]), sent(3, &[3.0, 4.0]));
@@ -402,7 +402,7 @@ async fn the_refusal_of_the_rest_of_an_insert_names_what_is_in_since_before_a_re
     let host = Host::new(vec![TableOptions { max_bytes: Some(1000), ..table("a") }]);
     let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
     let items = [1.0, 2.0].map(|value| (rows.item(&[value]), Priority::Value(1.0))).into_iter().collect();
-    let mut ticket = known.insert_sent(items, Sent { sender: [1; 16], number: 3 }, Keys::new()).unwrap();
+    let mut ticket = known.insert_sent(items, SentInsert { sender: [1; 16], number: 3 }, Keys::new()).unwrap();
     let keys: Vec<i64> = ticket.poll().unwrap().unwrap().iter().map(|key| key.get()).collect();
     let mut session = host.session(1).await;
     session.take_id(10);

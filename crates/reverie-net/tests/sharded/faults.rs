@@ -1,9 +1,9 @@
 //! Servers that fall silent, are lost, emptied or replaced at the worst moment, on a clock of the test's own.
 
 use crate::support::{Host, allocate, alone, joined, ratio_limiter, table};
-use reverie_core::batch::Options;
+use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled, Schedule};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest, Schedule};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Comparison, Condition, Field, Query, TableOptions, Updates};
 use reverie_core::{Error, Result};
@@ -34,20 +34,20 @@ fn request(num_samples: usize) -> SampleRequest {
     SampleRequest { num_samples, ..SampleRequest::default() }
 }
 
-async fn sample(client: &Sharded, count: usize, timeout: Option<Duration>) -> Result<Sampled> {
-    client.sample("t", request(count), &Options::default(), timeout).await
+async fn sample(client: &Sharded, count: usize, timeout: Option<Duration>) -> Result<SampleOutcome> {
+    client.sample("t", request(count), &BatchOptions::default(), timeout).await
 }
 
 /// The servers of the draws, and how many draws there are.
-fn drawn(sampled: &Sampled) -> (Vec<u8>, usize) {
+fn drawn(sampled: &SampleOutcome) -> (Vec<u8>, usize) {
     let mut shards = HashSet::new();
     for batch in &sampled.batches {
-        let Drawn::Items(draws) = batch else { panic!("items") };
+        let DrawnBatch::Items(draws) = batch else { panic!("items") };
         shards.extend(draws.keys.iter().map(|key| key.shard()));
     }
     let mut shards: Vec<u8> = shards.into_iter().collect();
     shards.sort_unstable();
-    (shards, sampled.batches.iter().map(Drawn::len).sum())
+    (shards, sampled.batches.iter().map(DrawnBatch::len).sum())
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -117,9 +117,9 @@ async fn a_query_leaves_out_a_server_that_is_lost_meanwhile() {
     assert_eq!(client.place(None, &[], 0, None).await, Ok(0));
 }
 
-fn drawn_figures(sampled: &Sampled) -> usize {
+fn drawn_figures(sampled: &SampleOutcome) -> usize {
     match &sampled.batches[..] {
-        [Drawn::Items(draws)] => draws.keys.len(),
+        [DrawnBatch::Items(draws)] => draws.keys.len(),
         _ => panic!("one batch"),
     }
 }
@@ -131,7 +131,7 @@ async fn a_key_of_a_server_that_is_lost_meanwhile_is_unknown() {
     let client = joined(&hosts, alone(None));
     assert!(client.can_sample("t", 1).await.unwrap());
     hosts[1].log.is_down.store(true, SeqCst);
-    let refused = client.get("t", &keys, &Options::default()).await;
+    let refused = client.get("t", &keys, &BatchOptions::default()).await;
     assert!(matches!(refused.err(), Some(Error::UnknownKey { key, .. }) if key.get() == keys[1]));
     assert_eq!(client.place(None, &[], 0, None).await, Ok(0));
 }
@@ -205,9 +205,9 @@ async fn draws_without_replacement_are_of_all_servers_also_if_one_lost_an_item_m
         Some(Box::new(move |tables| _ = tables.get("t").unwrap().delete(&keys[..1]).unwrap()));
     let distinct = SampleRequest { without_replacement: true, ..request(4) };
     let since = Instant::now();
-    let sampled = soon(client.sample("t", distinct, &Options::default(), None)).await.unwrap();
+    let sampled = soon(client.sample("t", distinct, &BatchOptions::default(), None)).await.unwrap();
     assert_eq!(drawn(&sampled), (vec![0, 1], 4));
-    let [Drawn::Items(draws)] = &sampled.batches[..] else { panic!("one batch") };
+    let [DrawnBatch::Items(draws)] = &sampled.batches[..] else { panic!("one batch") };
     assert_eq!(draws.keys.iter().filter(|key| key.shard() == 1).count(), 3, "they have nearly all mass");
     assert!(since.elapsed() < SECOND);
 }
@@ -244,7 +244,7 @@ async fn draws_without_replacement_are_also_of_items_that_arrive_meanwhile() {
     let grows = Arc::clone(&hosts[1]);
     *hosts[1].log.before_draws.lock().unwrap() = Some(Box::new(move |_| _ = grows.fill(&[1e9; 3])));
     let distinct = SampleRequest { without_replacement: true, ..request(4) };
-    let sampled = soon(client.sample("t", distinct, &Options::default(), None)).await.unwrap();
+    let sampled = soon(client.sample("t", distinct, &BatchOptions::default(), None)).await.unwrap();
     assert_eq!(drawn(&sampled), (vec![1], 4), "it has nearly all mass");
 }
 
@@ -253,7 +253,7 @@ async fn closing_ends_the_wait_for_a_batch_of_an_only_server() {
     let only = [Arc::new(Host::new(0, table(false)))];
     let client = joined(&only, alone(None));
     assert!(!client.can_sample("t", 1).await.unwrap());
-    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
+    let mut batches = Arc::clone(&client).batches(schedule(), &BatchOptions::default(), allocate).unwrap();
     let mut next = move || batches.next(Duration::from_millis(1));
     assert!(next().is_none());
     client.close();
@@ -267,7 +267,7 @@ async fn batches_ahead_that_meet_a_defect_end_with_an_error() {
     for host in &hosts {
         *host.log.before_draws.lock().unwrap() = Some(Box::new(|_| panic!("a defect")));
     }
-    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
+    let mut batches = Arc::clone(&client).batches(schedule(), &BatchOptions::default(), allocate).unwrap();
     let next = tokio::task::spawn_blocking(move || (0..60).find_map(|_| batches.next(SECOND)));
     assert!(matches!(next.await.unwrap(), Some(Err(Error::Unavailable(text))) if text.contains("defect")));
 }
@@ -291,7 +291,7 @@ async fn closing_batches_ahead_wakes_no_other_draw() {
     let hosts = hosts(false);
     let client = joined(&hosts, alone(None));
     assert!(!client.can_sample("t", 1).await.unwrap());
-    let mut batches = Arc::clone(&client).batches(schedule(), &Options::default(), allocate).unwrap();
+    let mut batches = Arc::clone(&client).batches(schedule(), &BatchOptions::default(), allocate).unwrap();
     let waiting = tokio::spawn({
         let client = Arc::clone(&client);
         async move { sample(&client, 1, None).await }

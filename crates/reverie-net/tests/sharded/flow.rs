@@ -2,9 +2,9 @@
 
 use crate::support::{Host, allocate, alone, joined, ratio_limiter, table};
 use reverie_core::Error;
-use reverie_core::batch::Options;
+use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
-use reverie_core::sample::{Drawn, Draws, SampleRequest, Sampled, Schedule};
+use reverie_core::sample::{DrawnBatch, Draws, SampleOutcome, SampleRequest, Schedule};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Change, Updates};
 use reverie_net::sharded;
@@ -23,13 +23,13 @@ fn request(num_samples: usize) -> SampleRequest {
     SampleRequest { num_samples, ..SampleRequest::default() }
 }
 
-async fn sample(client: &sharded::Sharded, count: usize, timeout: Option<Duration>) -> Sampled {
-    client.sample("t", request(count), &Options::default(), timeout).await.unwrap()
+async fn sample(client: &sharded::Sharded, count: usize, timeout: Option<Duration>) -> SampleOutcome {
+    client.sample("t", request(count), &BatchOptions::default(), timeout).await.unwrap()
 }
 
-fn draws(sampled: &Sampled) -> &Draws {
+fn draws(sampled: &SampleOutcome) -> &Draws {
     match &sampled.batches[..] {
-        [Drawn::Items(draws)] => draws,
+        [DrawnBatch::Items(draws)] => draws,
         _ => panic!("one batch of items"),
     }
 }
@@ -106,10 +106,10 @@ async fn at_the_deadline_the_draws_so_far_come_with_the_reason() {
     client.place(Some(0), &["t"], 4, None).await.unwrap();
     hosts[0].fill(&[1.0, 2.0]);
     // 2 * 4 inserts allow draws down to a difference of -36.
-    let Sampled { batches, error } = sample(&client, 60, Some(SECOND)).await;
+    let SampleOutcome { batches, error } = sample(&client, 60, Some(SECOND)).await;
     assert_eq!(batches[0].len(), 44);
     assert!(matches!(&error, Some(Error::Deadline(why)) if why.contains("over 2 of 2 shards")), "{error:?}");
-    let Sampled { batches, error } = sample(&client, 1, Some(Duration::ZERO)).await;
+    let SampleOutcome { batches, error } = sample(&client, 1, Some(Duration::ZERO)).await;
     assert!(batches.is_empty() && matches!(error, Some(Error::Deadline(_))));
 }
 
@@ -131,9 +131,9 @@ async fn a_withdrawn_draw_returns_what_it_has() {
     let client = joined(&hosts, alone(Some(ratio())));
     client.place(Some(0), &["t"], 4, None).await.unwrap();
     hosts[0].fill(&[1.0, 2.0]);
-    let ticket = client.sample("t", request(60), &Options::default(), None);
+    let ticket = client.sample("t", request(60), &BatchOptions::default(), None);
     tokio::task::yield_now().await;
-    let Sampled { batches, error } = ticket.cancel().unwrap();
+    let SampleOutcome { batches, error } = ticket.cancel().unwrap();
     assert_eq!((batches[0].len(), error), (44, None));
 }
 
@@ -174,7 +174,7 @@ async fn an_only_server_without_limits_over_all_draws_itself() {
     assert!(matches!(sample(&client, 2, None).await.error, Some(Error::Unavailable(_))));
     assert!(matches!(client.place(None, &[], 0, None).await, Err(Error::Unavailable(_))), "it is known to be lost");
     client.close();
-    let closed = client.sample("t", request(2), &Options::default(), None).await;
+    let closed = client.sample("t", request(2), &BatchOptions::default(), None).await;
     assert!(matches!(closed, Err(Error::ClientClosed { .. })));
 }
 
@@ -186,7 +186,7 @@ async fn with_no_server_left_every_call_fails_and_names_them() {
     sample(&client, 1, None).await;
     hosts.iter().for_each(|host| host.log.is_down.store(true, SeqCst));
     let lost = |error: Option<Error>| matches!(error, Some(Error::Unavailable(text)) if text.contains("host-0:1"));
-    assert!(lost(client.sample("t", request(1), &Options::default(), None).await.err()));
+    assert!(lost(client.sample("t", request(1), &BatchOptions::default(), None).await.err()));
     assert!(lost(client.info().await.err()) && lost(client.can_sample("t", 1).await.err()));
     assert!(lost(client.place(None, &[], 0, None).await.err()));
 }
@@ -199,7 +199,7 @@ async fn a_server_that_is_silent_keeps_no_draw_of_the_others_back() {
     let client = joined(&hosts, alone(None));
     sample(&client, 32, None).await;
     hosts[1].log.is_silent.store(true, SeqCst);
-    let Sampled { error, .. } = sample(&client, 32, Some(SECOND)).await;
+    let SampleOutcome { error, .. } = sample(&client, 32, Some(SECOND)).await;
     assert!(matches!(&error, Some(Error::Deadline(why)) if why.contains("the server is silent")), "{error:?}");
 }
 
@@ -236,12 +236,12 @@ async fn draws_without_replacement_are_all_of_the_items_once() {
     let mut keys = [hosts[0].fill(&[1.0, 2.0, 3.0]), hosts[1].fill(&[4.0, 5.0])].concat();
     let client = joined(&hosts, alone(None));
     let distinct = |num_samples| SampleRequest { without_replacement: true, ..request(num_samples) };
-    let sampled = client.sample("t", distinct(5), &Options::default(), None).await.unwrap();
+    let sampled = client.sample("t", distinct(5), &BatchOptions::default(), None).await.unwrap();
     let mut drawn: Vec<i64> = draws(&sampled).keys.iter().map(|key| key.get()).collect();
     drawn.sort_unstable();
     keys.sort_unstable();
     assert_eq!(drawn, keys);
-    let few = client.sample("t", distinct(6), &Options::default(), Some(SECOND)).await.unwrap();
+    let few = client.sample("t", distinct(6), &BatchOptions::default(), Some(SECOND)).await.unwrap();
     assert!(few.batches.is_empty());
     assert!(matches!(few.error, Some(Error::Deadline(why)) if why.contains("There are 5 items")));
 }
@@ -252,11 +252,11 @@ async fn items_are_read_in_the_order_of_their_keys() {
     let keys = [hosts[0].fill(&[1.0, 2.0]), hosts[1].fill(&[3.0, 4.0])].concat();
     let client = joined(&hosts, alone(None));
     let mixed: Vec<i64> = [3, 0, 2, 1].map(|index| keys[index]).to_vec();
-    let sampled = client.get("t", &mixed, &Options::default()).await.unwrap();
-    let [Drawn::Gathered(batch)] = &sampled.batches[..] else { panic!("one batch of arrays") };
+    let sampled = client.get("t", &mixed, &BatchOptions::default()).await.unwrap();
+    let [DrawnBatch::Gathered(batch)] = &sampled.batches[..] else { panic!("one batch of arrays") };
     assert_eq!(batch.draws.keys.iter().map(|key| key.get()).collect::<Vec<_>>(), mixed);
     assert_eq!(batch.draws.priorities, [4.0, 1.0, 3.0, 2.0]);
-    let gone = client.get("t", &[keys[0], 60 << 57], &Options::default()).await;
+    let gone = client.get("t", &[keys[0], 60 << 57], &BatchOptions::default()).await;
     assert!(matches!(gone, Err(Error::UnknownKey { key, .. }) if key.get() == 60 << 57));
 }
 
@@ -324,7 +324,7 @@ async fn batches_are_made_ahead_and_none_is_lost_at_the_end() {
     let read = |max_samples, ahead| {
         let (client, schedule) = (Arc::clone(&client), schedule(max_samples, ahead));
         move || {
-            let mut batches = client.batches(schedule, &Options::default(), allocate).unwrap();
+            let mut batches = client.batches(schedule, &BatchOptions::default(), allocate).unwrap();
             let mut lens = Vec::new();
             while lens.len() < 3 {
                 match batches.next(SECOND) {

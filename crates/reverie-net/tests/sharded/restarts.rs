@@ -1,10 +1,10 @@
 //! Servers that were restarted while their clients waited for them, on a clock of the test's own.
 
-use crate::full_journal::Full;
+use crate::full_journal::FullJournal;
 use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
-use reverie_core::batch::Options;
+use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, TableOptions, Updates};
 use reverie_core::{Error, Result};
@@ -25,15 +25,15 @@ async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
     (hosts, client)
 }
 
-fn sample(client: &Sharded, timeout: Option<Duration>) -> impl Future<Output = Result<Sampled>> + use<> {
+fn sample(client: &Sharded, timeout: Option<Duration>) -> impl Future<Output = Result<SampleOutcome>> + use<> {
     let request = SampleRequest { num_samples: 32, ..SampleRequest::default() };
-    client.sample("t", request, &Options::default(), timeout)
+    client.sample("t", request, &BatchOptions::default(), timeout)
 }
 
 /// The numbers of the servers of the draws, and how many draws there are.
-fn drawn(sampled: &Sampled) -> (HashSet<u8>, usize) {
+fn drawn(sampled: &SampleOutcome) -> (HashSet<u8>, usize) {
     let keys = sampled.batches.iter().flat_map(|batch| match batch {
-        Drawn::Items(draws) => draws.keys.clone(),
+        DrawnBatch::Items(draws) => draws.keys.clone(),
         _ => panic!("items"),
     });
     let numbers: Vec<u8> = keys.map(|key| key.shard()).collect();
@@ -151,15 +151,15 @@ async fn draws_that_a_journal_has_not_committed_come_with_the_reason_also_if_the
     hosts.iter().for_each(|host| host.log.is_uncommitted.store(true, SeqCst));
     let sampled = sample(&client, Some(SECOND)).await.unwrap();
     assert_eq!((drawn(&sampled), sampled.error.clone()), ((HashSet::from([0, 1]), 32), Some(not_committed())));
-    let Drawn::Items(draws) = &sampled.batches[0] else { panic!("items") };
+    let DrawnBatch::Items(draws) = &sampled.batches[0] else { panic!("items") };
     assert!(draws.probabilities.iter().all(|probability| *probability > 0.0));
     // The draws are on their way when the caller leaves.
     hosts.iter().for_each(|host| host.log.is_slow.store(true, SeqCst));
-    let (request, reading) = (SampleRequest { num_samples: 32, ..SampleRequest::default() }, Options::default());
+    let (request, reading) = (SampleRequest { num_samples: 32, ..SampleRequest::default() }, BatchOptions::default());
     let mut ticket = client.sample("t", request, &reading, None);
     assert!(ticket.poll().is_none());
     tokio::time::sleep(SECOND).await;
-    let Sampled { batches, error } = ticket.cancel().unwrap();
+    let SampleOutcome { batches, error } = ticket.cancel().unwrap();
     assert_eq!((batches[0].len(), error), (32, Some(not_committed())));
 }
 
@@ -236,7 +236,7 @@ async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it
     let client = joined(&hosts, alone(None));
     assert!(client.can_sample("t", 1).await.unwrap());
     let journaled = hosts[1].tables.get("t").unwrap();
-    assert!(journaled.set_durable(Arc::new(Full::default())));
+    assert!(journaled.set_durable(Arc::new(FullJournal::default())));
     hosts[0].log.is_silent.store(true, SeqCst);
     let nothing = Updates { keys: &[], priorities: &[], if_version: None, neighbours: None };
     let late = [

@@ -3,9 +3,9 @@
 use crate::support::{Host, alone, joined, ratio_limiter, table};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-use reverie_core::batch::Options;
+use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
-use reverie_core::sample::{Drawn, SampleRequest, Sampled};
+use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::{Query, Updates};
 use reverie_core::{Error, Result};
@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-struct Storm {
+struct RandomFaults {
     random: Xoshiro256PlusPlus,
     hosts: Vec<Arc<Host>>,
     keys: Vec<i64>,
 }
 
-impl Storm {
+impl RandomFaults {
     fn below(&mut self, end: u64) -> u64 {
         self.random.next_u64() % end
     }
@@ -59,15 +59,15 @@ async fn request(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<()> 
 
 /// Makes a request of this kind.
 async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<()> {
-    let (options, since) = (Options::default(), Instant::now());
+    let (options, since) = (BatchOptions::default(), Instant::now());
     let draw = |num_samples, without_replacement| SampleRequest {
         num_samples,
         without_replacement,
         ..SampleRequest::default()
     };
     let updates = Updates { keys: &keys, priorities: &vec![3.0; keys.len()], ..Updates::default() };
-    let drawn = |sampled: Sampled, most: usize| {
-        assert!(sampled.batches.iter().map(Drawn::len).sum::<usize>() <= most);
+    let drawn = |sampled: SampleOutcome, most: usize| {
+        assert!(sampled.batches.iter().map(DrawnBatch::len).sum::<usize>() <= most);
         sampled.error.map_or(Ok(()), Err)
     };
     // A draw of a server that is silent takes its patience and a second, and each step may meet another one.
@@ -91,7 +91,7 @@ async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<(
 
 async fn rage(seed: u64, limiter: Option<Limiter>) {
     let hosts: Vec<_> = (0..3).map(|shard| Arc::new(Host::new(shard, table(limiter.is_some())))).collect();
-    let mut storm = Storm { random: Xoshiro256PlusPlus::seed_from_u64(seed), hosts, keys: Vec::new() };
+    let mut storm = RandomFaults { random: Xoshiro256PlusPlus::seed_from_u64(seed), hosts, keys: Vec::new() };
     let client = joined(&storm.hosts, alone(limiter));
     client.ready().await.unwrap();
     let mut running = tokio::task::JoinSet::new();
@@ -123,7 +123,12 @@ async fn rage(seed: u64, limiter: Option<Limiter>) {
     storm.hosts[0].fill(&[1.0, 1.0]);
     let sampled = timeout(
         60 * SECOND,
-        client.sample("t", SampleRequest { num_samples: 4, ..SampleRequest::default() }, &Options::default(), None),
+        client.sample(
+            "t",
+            SampleRequest { num_samples: 4, ..SampleRequest::default() },
+            &BatchOptions::default(),
+            None,
+        ),
     );
     assert_eq!(sampled.await.unwrap().unwrap().batches[0].len(), 4, "seed {seed}");
 }

@@ -1,18 +1,18 @@
 //! Servers that are tables of this process behind a network that can fail, and tallies of shards.
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
-use reverie_core::batch::Options;
+use reverie_core::batch::BatchOptions;
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
-use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
-use reverie_core::sample::{Allocate, ArrayMemory, SampleRequest, Sampled, Schedule};
+use reverie_core::replay::{Batches, ConnectionInfo, Info, Replay, WaitSummary};
+use reverie_core::sample::{ArrayAllocator, ArrayMemory, SampleOutcome, SampleRequest, Schedule};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    Change, Condition, Inserts, Keys, Priority, Query, RequestHolder, Seen, TableOptions, Tables, Tally, Ticket,
-    Updated, Updates,
+    Change, ChangeCounts, Condition, Inserts, Keys, Priority, Query, RequestHolder, SeenTally, TableOptions, Tables,
+    Tally, Ticket, Updates,
 };
 use reverie_core::{Error, Result};
 use reverie_net::sharded::{self, Model, Shard, Sharded};
@@ -80,9 +80,9 @@ pub fn not_committed() -> Error {
     Error::NotCommitted { keys: Keys::new(), why: "the journal waits for its disk".to_owned() }
 }
 
-struct Silent;
+struct SilentHolder;
 
-impl<T> RequestHolder<T> for Silent {
+impl<T> RequestHolder<T> for SilentHolder {
     fn withdraw(&self, _: u64) -> Option<T> {
         None
     }
@@ -128,7 +128,7 @@ impl Host {
             return Ticket::done(Err(Error::Unavailable("the server is down".to_owned())));
         }
         if self.log.is_silent.load(SeqCst) {
-            let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            let (ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
             let (answer, log) = (answer(), Arc::clone(&self.log));
             tokio::spawn(async move {
                 while log.is_silent.load(SeqCst) {
@@ -139,7 +139,7 @@ impl Host {
             return ticket;
         }
         if self.log.is_slow.load(SeqCst) {
-            let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            let (ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
             let (answer, delay) = (answer(), self.log.delay.load(SeqCst));
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(if delay > 0 { delay } else { 10 })).await;
@@ -151,10 +151,10 @@ impl Host {
     }
 
     /// As [`Host::unless`]: a network client returns the error of a batch with the batches that arrived before.
-    fn unless_drawn(&self, answer: impl FnOnce() -> Ticket<Sampled>) -> Ticket<Sampled> {
+    fn unless_drawn(&self, answer: impl FnOnce() -> Ticket<SampleOutcome>) -> Ticket<SampleOutcome> {
         if self.log.is_down.load(SeqCst) {
             let error = Some(Error::Unavailable("the server is down".to_owned()));
-            return Ticket::done(Ok(Sampled { batches: Vec::new(), error }));
+            return Ticket::done(Ok(SampleOutcome { batches: Vec::new(), error }));
         }
         self.unless(answer)
     }
@@ -179,18 +179,18 @@ impl Replay for Host {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled> {
+    ) -> Ticket<SampleOutcome> {
         self.unless_drawn(|| self.tables.sample(table, request, reading, timeout))
     }
 
-    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         self.before_draws();
         self.unless_drawn(|| self.tables.try_sample_available(table, at_most, timeout))
     }
 
-    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+    fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         self.before_draws();
         self.unless_drawn(|| self.tables.sample_available(table, at_most, timeout))
     }
@@ -199,14 +199,14 @@ impl Replay for Host {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &Options<'_>,
+        reading: &BatchOptions<'_>,
         timeout: Option<Duration>,
-    ) -> Ticket<Sampled> {
+    ) -> Ticket<SampleOutcome> {
         self.log.draws.lock().unwrap().push((request.num_samples, timeout));
         self.before_draws();
         let drawn = self.unless_drawn(|| self.tables.try_sample(table, request, reading, timeout));
         match self.log.is_uncommitted.load(SeqCst) {
-            true => drawn.map(|sampled| Sampled { error: Some(not_committed()), ..sampled }),
+            true => drawn.map(|sampled| SampleOutcome { error: Some(not_committed()), ..sampled }),
             false => drawn,
         }
     }
@@ -214,17 +214,17 @@ impl Replay for Host {
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &Options<'_>,
-        allocate: Allocate,
+        reading: &BatchOptions<'_>,
+        allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         Arc::clone(&self.tables).batches(schedule, reading, allocate)
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
         self.unless_drawn(|| Replay::get(&*self.tables, table, keys, reading))
     }
 
-    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+    fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome> {
         self.unless_drawn(|| self.tables.query(table, query))
     }
 
@@ -255,19 +255,25 @@ impl Replay for Host {
         self.unless(|| Replay::durable(&*self.tables))
     }
 
-    fn link(&self) -> Option<Link> {
-        Some(Link::default())
+    fn link(&self) -> Option<ConnectionInfo> {
+        Some(ConnectionInfo::default())
     }
 
-    fn why(&self, table: &str) -> Ticket<Waits> {
+    fn why(&self, table: &str) -> Ticket<WaitSummary> {
         self.unless(|| self.tables.why(table))
     }
 
-    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
+    fn mutate(
+        &self,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        awaited: bool,
+    ) -> Ticket<(ChangeCounts, ChangeCounts)> {
         self.unless(|| self.tables.mutate(table, updates, deletes, awaited))
     }
 
-    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<ChangeCounts> {
         self.undecided().unwrap_or_else(|| self.unless(|| self.tables.delete_where(table, keys, conditions)))
     }
 
@@ -295,7 +301,7 @@ impl Replay for Host {
             if !late {
                 return tally;
             }
-            let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            let (ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 promise.fill(tally.await);
@@ -304,7 +310,7 @@ impl Replay for Host {
         })
     }
 
-    fn changed_tally(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally> {
+    fn changed_tally(&self, table: &str, seen: SeenTally, timeout: Duration) -> Ticket<Tally> {
         self.log.looks.fetch_add(1, SeqCst);
         self.unless(|| self.tables.changed_tally(table, seen, timeout))
     }

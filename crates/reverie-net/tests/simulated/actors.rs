@@ -7,7 +7,7 @@ use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
 use reverie_core::replay::Replay;
-use reverie_core::sample::{Drawn, Sampled, Tenure};
+use reverie_core::sample::{DrawnBatch, LeaseState, SampleOutcome};
 use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::listen;
@@ -275,13 +275,13 @@ async fn consume(world: &World) {
 
 /// Leaves leased draws where they are for a time, makes something of them for a time, and takes them then; false if they are
 /// the server's again.
-async fn hold(sampled: &mut Sampled, [waits, makes]: [u64; 2]) -> bool {
+async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
     sleep(Duration::from_millis(waits)).await;
     loop {
-        match sampled.batches.iter().map(Drawn::tenure).max() {
-            Some(Tenure::Unknown) => sleep(Duration::from_millis(10)).await,
-            Some(Tenure::Ended) => return false,
-            Some(Tenure::Held) | None => break,
+        match sampled.batches.iter().map(DrawnBatch::tenure).max() {
+            Some(LeaseState::Unknown) => sleep(Duration::from_millis(10)).await,
+            Some(LeaseState::Ended) => return false,
+            Some(LeaseState::Held) | None => break,
         }
     }
     sleep(Duration::from_millis(makes)).await;
@@ -290,7 +290,7 @@ async fn hold(sampled: &mut Sampled, [waits, makes]: [u64; 2]) -> bool {
 
 /// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test itself. So
 /// would be one that is not leased and lies there for longer than its acknowledgement takes, where the consumer is killed.
-async fn wait_for(ticket: &Ticket<Sampled>, millis: u64) {
+async fn wait_for(ticket: &Ticket<SampleOutcome>, millis: u64) {
     let until = Instant::now() + Duration::from_millis(millis);
     while !ticket.is_done() && Instant::now() < until {
         sleep(Duration::from_millis(1)).await;

@@ -10,7 +10,7 @@ mod rows;
 use disk::FakeDisk;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-use reverie_core::checkpoint::{Keep, Store, latest, load};
+use reverie_core::checkpoint::{RetentionPolicy, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::table::limiter::Limiter;
@@ -42,7 +42,7 @@ pub struct World {
     lives: Mutex<Vec<Arc<Tables>>>,
     next_value: AtomicU64,
     /// Values that a writer knows are in, with their keys and how often its server had been restarted.
-    confirmed: Mutex<Vec<Confirmed>>,
+    confirmed: Mutex<Vec<ConfirmedInsert>>,
     consumed: Mutex<HashMap<i64, u64>>,
     /// The number of consumers, and what each consumed: a consumer that is killed is followed by another one.
     consumers: AtomicU64,
@@ -78,7 +78,7 @@ pub struct World {
     absent: Mutex<HashMap<i64, usize>>,
 }
 
-struct Confirmed {
+struct ConfirmedInsert {
     table: &'static str,
     value: i64,
     key: i64,
@@ -242,12 +242,12 @@ impl World {
     }
 
     fn store(&self) -> Store {
-        Store::new(Arc::new(self.disk.clone()), FOLDER.into(), Keep { count: 2, max_age: None }).unwrap()
+        Store::new(Arc::new(self.disk.clone()), FOLDER.into(), RetentionPolicy { count: 2, max_age: None }).unwrap()
     }
 
     fn confirm(&self, table: &'static str, values: Range<i64>, keys: &Keys) {
         assert_eq!(keys.len(), values.clone().count(), "as many keys as items");
-        let confirmed = values.zip(keys).map(|(value, key)| Confirmed { table, value, key: key.get() });
+        let confirmed = values.zip(keys).map(|(value, key)| ConfirmedInsert { table, value, key: key.get() });
         self.confirmed.lock().unwrap().extend(confirmed);
     }
 
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// What must be true at the end of a table that keeps its items.
-    fn check_kept(&self, table: &str, lives: &[Arc<Tables>], confirmed: &[Confirmed]) {
+    fn check_kept(&self, table: &str, lives: &[Arc<Tables>], confirmed: &[ConfirmedInsert]) {
         let seed = self.seed;
         let present: Vec<HashMap<i64, u64>> = lives.iter().map(|tables| rows::values(tables, table)).collect();
         for (life, values) in present.iter().enumerate() {
@@ -301,7 +301,7 @@ impl World {
                 assert_eq!(*times, 1, "seed {seed}: life {life} of the server holds {value} {times} times in {table}");
             }
         }
-        for Confirmed { value, key, .. } in confirmed.iter().filter(|confirmed| confirmed.table == table) {
+        for ConfirmedInsert { value, key, .. } in confirmed.iter().filter(|confirmed| confirmed.table == table) {
             let there = lives.iter().any(|tables| rows::value_of(tables, table, *key) == Some(*value));
             assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
         }
@@ -347,7 +347,7 @@ impl World {
             for value in self.absent.lock().unwrap().keys() {
                 assert!(!consumed.contains_key(value), "seed {seed}: {value} was withdrawn, and the queue gave it");
             }
-            for Confirmed { value, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "queue") {
+            for ConfirmedInsert { value, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "queue") {
                 assert!(consumed.contains_key(value), "seed {seed}: {value} was confirmed, and the queue lost it");
             }
         }

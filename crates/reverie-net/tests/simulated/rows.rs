@@ -3,7 +3,7 @@
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
-use reverie_core::sample::Drawn;
+use reverie_core::sample::DrawnBatch;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Cut, Inserts, Priority, Tables};
 use reverie_net::client::Remote;
@@ -74,7 +74,7 @@ pub fn value_of(tables: &Tables, table: &str, key: i64) -> Option<i64> {
 }
 
 /// The values of a batch's rows.
-pub fn batch_values(batch: &Drawn) -> Vec<i64> {
+pub fn batch_values(batch: &DrawnBatch) -> Vec<i64> {
     let batch = batch.arrays().expect("arrays that arrived");
     let bytes = batch.block.copied(batch.layout.outputs[0].clone());
     assert_eq!(bytes.len(), batch.num_draws * WIDTH * 8);

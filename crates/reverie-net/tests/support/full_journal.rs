@@ -3,13 +3,13 @@
 
 use reverie_core::chunk::Chunk;
 use reverie_core::error::{Error, Result};
-use reverie_core::table::{Durable, JournalInfo, Promise, RequestHolder, Ticket};
+use reverie_core::table::{JournalInfo, Promise, RequestHolder, TableJournal, Ticket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A journal without room on the disk, until there is some.
 #[derive(Default)]
-pub struct Full {
+pub struct FullJournal {
     promises: Mutex<Vec<Promise<()>>>,
     /// Set once it commits what a task waits for.
     works: AtomicBool,
@@ -19,15 +19,15 @@ pub struct Full {
 }
 
 /// Its barriers end with its tables.
-struct Stays;
+struct BarrierHolder;
 
-impl RequestHolder<()> for Stays {
+impl RequestHolder<()> for BarrierHolder {
     fn withdraw(&self, _: u64) -> Option<()> {
         None
     }
 }
 
-impl Full {
+impl FullJournal {
     pub fn num_barriers(&self) -> usize {
         self.promises.lock().unwrap().len()
     }
@@ -60,12 +60,12 @@ impl Full {
     }
 }
 
-impl Durable for Full {
+impl TableJournal for FullJournal {
     fn barrier(&self) -> Ticket<()> {
         if self.failed.load(Relaxed) {
             return Ticket::done(Err(failure()));
         }
-        let (ticket, promise) = Ticket::promised(Arc::new(Stays), 0, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(BarrierHolder), 0, false);
         self.promises.lock().unwrap().push(promise);
         ticket
     }

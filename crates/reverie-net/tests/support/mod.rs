@@ -12,20 +12,20 @@ use reverie_core::item::{self, Item};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Signature, Structure};
 use reverie_core::table::{Inserts, Keys, Priority, Ticket};
 use reverie_core::{Error, Result};
-use reverie_net::bulk::BulkOut;
+use reverie_net::bulk::BulkSink;
 use reverie_net::head;
-use reverie_net::items::{ArrivedInsert, Decoder, DecoderLimits, Encoder, Episodes, Pushed};
+use reverie_net::items::{ArrivedInsert, Decoder, DecoderLimits, Encoder, Episodes, PushOutcome};
 use reverie_net::proto::{self, ClientMessage, client_message};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What writers ask of a sink but for its tables: they are never asked here.
 #[derive(Default)]
-pub struct Bare {
+pub struct NullSink {
     meter: Arc<Meter>,
 }
 
-impl Sink for Bare {
+impl Sink for NullSink {
     fn insert(&self, _table: &str, _items: Inserts) -> Result<Ticket<Keys>> {
         Ok(Ticket::done(Ok(Keys::new())))
     }
@@ -59,7 +59,7 @@ impl Sink for Bare {
 #[derive(Default)]
 pub struct Inline(pub Vec<u8>);
 
-impl BulkOut for Inline {
+impl BulkSink for Inline {
     fn put(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -111,7 +111,7 @@ pub const ENVS: usize = 2;
 
 impl Writers {
     pub fn new(compression: Compression) -> Self {
-        let sink: Arc<dyn Sink> = Arc::new(Bare::default());
+        let sink: Arc<dyn Sink> = Arc::new(NullSink::default());
         let options = WriterOptions { keep_alive: 6, chunk_length: Some(4), compression };
         let mut steps = StepWriter::new(sink.clone(), options).unwrap();
         steps
@@ -271,8 +271,8 @@ impl Pipe {
         let mut room = self.room.max(self.encoder.planned_bytes());
         for _ in 0..10_000 {
             match self.encoder.push(id, table, items, room)? {
-                Pushed::Whole => return Ok(id),
-                Pushed::NoRoom { needed } => {
+                PushOutcome::Whole => return Ok(id),
+                PushOutcome::NoRoom { needed } => {
                     assert!(self.encoder.planned_bytes() <= room);
                     room = self.room.max(needed);
                     self.send()?;

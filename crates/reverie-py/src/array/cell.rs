@@ -18,14 +18,14 @@ pub struct Cell<'py> {
 }
 
 pub(super) enum Data {
-    Inline(Aligned, u8),
+    Inline(AlignedNumber, u8),
     Lent(NonNull<u8>, usize),
 }
 
 /// One number, aligned as any number is.
 #[repr(align(8))]
 #[derive(Clone, Copy)]
-pub(super) struct Aligned([u8; 16]);
+pub(super) struct AlignedNumber([u8; 16]);
 
 /// One leaf of a nest, as a column would hold it.
 pub struct Leaf<'py> {
@@ -56,7 +56,7 @@ impl Leaf<'_> {
     pub(super) fn scalar(dtype: DType, bytes: &[u8]) -> Self {
         let mut inline = [0; 16];
         inline[..bytes.len()].copy_from_slice(bytes);
-        let data = Data::Inline(Aligned(inline), bytes.len() as u8);
+        let data = Data::Inline(AlignedNumber(inline), bytes.len() as u8);
         Self { dtype, shape: Dims::new(), cell: Cell { itemsize: bytes.len(), _holder: None, data } }
     }
 }

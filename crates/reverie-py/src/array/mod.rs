@@ -5,7 +5,7 @@
 mod cell;
 mod dtype;
 mod entry;
-mod fresh;
+mod new_array;
 mod numbers;
 mod read;
 mod scalar;
@@ -13,6 +13,6 @@ mod scalar;
 pub use cell::{Cell, Leaf};
 pub use dtype::{descr, dtype_from, is_array};
 pub use entry::{KnownEntry, take_known};
-pub use fresh::{Fresh, Lent, Slab, column};
+pub use new_array::{LentBlock, NewArray, Slab, column};
 pub use numbers::{Numbers, flags, numbers};
 pub use read::{describe, load, lying, read};

@@ -1,9 +1,9 @@
 //! Items over the steps of a writer: the cells that they may refer to, and the chunks of these cells.
 
-use super::spans::{KEPT_SPANS, SpanKey, Spanned};
+use super::spans::{KEPT_SPANS, SpanKey, SpannedBody};
 use super::{StepWriter, WriterColumn};
 use crate::append::forms::FormColumn;
-use crate::error::{Counted, Error, Result};
+use crate::error::{CountedNoun, Error, Result};
 use crate::item::{self, Body, Item, Span};
 use crate::spec::Structure;
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ pub struct ItemForm {
 type Spans = SmallVec<[(usize, i64, i64); 2]>;
 
 /// The episodes of an item's cells, other than the one in which it begins.
-type Further = SmallVec<[u32; 2]>;
+type OtherEpisodes = SmallVec<[u32; 2]>;
 
 impl StepWriter {
     /// Refuses a cell that an item cannot refer to, with the reason.
@@ -55,7 +55,7 @@ impl StepWriter {
         let refuse = |why: String| Err(Error::InvalidArgument(format!("column '{}': {why}", spec.path)));
         let shown = step - self.base as i64;
         if step < self.base as i64 || step > latest as i64 {
-            let steps = Counted(self.num_steps(), "step");
+            let steps = CountedNoun(self.num_steps(), "step");
             return refuse(format!("step {shown} does not exist; the writer has {steps}"));
         }
         if step as u64 + (options.keep_alive as u64) <= latest {
@@ -164,8 +164,11 @@ impl StepWriter {
         let begins = spans.iter().map(|(_, first, _)| at(*first)).min().unwrap_or(anchor);
         let episode = self.episode_at(begins);
         let ends = spans.iter().map(|(.., last)| at(*last)).max().unwrap_or(anchor);
-        let further =
-            if self.episode_at(ends) == episode { Further::new() } else { self.further(pattern, anchor, episode) };
+        let further = if self.episode_at(ends) == episode {
+            OtherEpisodes::new()
+        } else {
+            self.further(pattern, anchor, episode)
+        };
         let spans = spans.iter().map(|(group, first, last)| (*group, at(*first), at(*last))).collect();
         let (body, origin) = self.body(spans, &further);
         Item { body, pattern: pattern.clone(), anchor: (anchor - origin) as u32, episode, stream: self.stream }
@@ -173,17 +176,17 @@ impl StepWriter {
 
     /// The episodes of an item's cells except the one in which it begins, each once.
     #[cold]
-    fn further(&self, pattern: &item::Form, anchor: u64, begins: u32) -> Further {
+    fn further(&self, pattern: &item::Form, anchor: u64, begins: u32) -> OtherEpisodes {
         let cells = pattern.columns.iter().flat_map(|column| column.cells.iter());
         let episodes = cells.map(|relative| self.episode_at((anchor as i64 + relative) as u64));
-        let mut further: Further = episodes.filter(|episode| *episode != begins).collect();
+        let mut further: OtherEpisodes = episodes.filter(|episode| *episode != begins).collect();
         further.sort_unstable();
         further.dedup();
         further
     }
 
     /// The body for the spans of steps, and the step from which its positions count; with these further episodes.
-    fn body(&mut self, spans: SpanKey, further: &Further) -> (Body, u64) {
+    fn body(&mut self, spans: SpanKey, further: &OtherEpisodes) -> (Body, u64) {
         let groups = &self.groups;
         // From steps to chunks: all items on the same chunks share one body.
         let key: SpanKey = spans
@@ -202,8 +205,8 @@ impl StepWriter {
             let link = run.get(run.link(first).expect("the step's chunk is kept"));
             return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
         }
-        let same = |known: &&Spanned| known.key == key && known.span.episodes[..] == further[..];
-        if let Some(Spanned { span, origin, .. }) = self.spans.iter().find(same) {
+        let same = |known: &&SpannedBody| known.key == key && known.span.episodes[..] == further[..];
+        if let Some(SpannedBody { span, origin, .. }) = self.spans.iter().find(same) {
             return (Body::Span(Arc::clone(span)), *origin);
         }
         let origin = key.iter().map(|(_, first, _)| *first).min().expect("an item has a part");
@@ -214,7 +217,7 @@ impl StepWriter {
         });
         let span = Arc::new(Span { parts: parts.collect(), episodes: further[..].into() });
         self.spans.truncate(KEPT_SPANS - 1);
-        self.spans.insert(0, Spanned { key, span: Arc::clone(&span), origin });
+        self.spans.insert(0, SpannedBody { key, span: Arc::clone(&span), origin });
         (Body::Span(span), origin)
     }
 }

@@ -11,7 +11,7 @@ pub(super) const KEPT_SPANS: usize = 4;
 pub(super) type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
 
 /// A body over several chunks: its key, and the step from which its positions count.
-pub(super) struct Spanned {
+pub(super) struct SpannedBody {
     pub(super) key: SpanKey,
     pub(super) span: Arc<Span>,
     pub(super) origin: u64,

@@ -76,7 +76,7 @@ impl StepCondition {
 
 /// The source of the priorities of a config's items.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum PriorityRule {
     /// All items have this one.
     Constant(f64),
     /// `w * max |x| + (1 - w) * mean |x|` over the item's cells of one field.
@@ -105,7 +105,7 @@ pub struct Config {
     /// All must hold.
     pub conditions: Vec<StepCondition>,
     /// The source of their priorities.
-    pub rule: Rule,
+    pub rule: PriorityRule,
 }
 
 impl Config {
@@ -143,10 +143,10 @@ impl Config {
             }
         }
         match self.rule {
-            Rule::TdError { max_weight, .. } if !(0.0..=1.0).contains(&max_weight) => {
+            PriorityRule::TdError { max_weight, .. } if !(0.0..=1.0).contains(&max_weight) => {
                 refuse(format!("max_priority_weight must be within [0, 1], got {max_weight}"))
             }
-            Rule::TdError { field, .. } => match self.nodes.iter().filter(|node| node.field == field).count() {
+            PriorityRule::TdError { field, .. } => match self.nodes.iter().filter(|node| node.field == field).count() {
                 1 => Ok(()),
                 count => {
                     let path = fields.get(field).map_or("", |path| path);
@@ -155,7 +155,7 @@ impl Config {
                     ))
                 }
             },
-            Rule::Constant(_) => Ok(()),
+            PriorityRule::Constant(_) => Ok(()),
         }
     }
 }

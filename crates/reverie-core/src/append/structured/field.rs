@@ -15,7 +15,7 @@ pub(super) struct ConfigField {
     /// True if a condition compares its value.
     pub(super) compared: bool,
     /// Set if a priority is computed from its cells.
-    pub(super) errors: Option<Errors>,
+    pub(super) errors: Option<LatestErrors>,
     /// Its specification, once it has had a value.
     pub(super) spec: Option<ColumnSpec>,
     /// The writer's column, if it is stored.
@@ -27,7 +27,7 @@ pub(super) struct ConfigField {
 }
 
 /// |x| of the latest steps, by step modulo their number.
-pub(super) struct Errors(Vec<f64>);
+pub(super) struct LatestErrors(Vec<f64>);
 
 impl ConfigField {
     pub(super) fn new(path: String) -> Self {
@@ -47,7 +47,7 @@ impl ConfigField {
     /// Keeps |x| of this many steps.
     pub(super) fn keep_errors(&mut self, steps: usize) {
         let kept = self.errors.as_ref().map_or(0, |errors| errors.0.len());
-        self.errors = Some(Errors(vec![0.0; kept.max(steps)]));
+        self.errors = Some(LatestErrors(vec![0.0; kept.max(steps)]));
     }
 
     /// Refuses values that a condition or a priority cannot use, and values that differ from those of earlier steps.
@@ -114,7 +114,7 @@ impl ConfigField {
         if let (true, Some(spec)) = (self.compared, &self.spec) {
             self.value = integer(spec.dtype, cells.bytes);
         }
-        if let (Some(error), Some(Errors(errors))) = (error, &mut self.errors) {
+        if let (Some(error), Some(LatestErrors(errors))) = (error, &mut self.errors) {
             let at = step as usize % errors.len();
             errors[at] = error;
         }
@@ -133,7 +133,7 @@ impl ConfigField {
 
     /// True if the column has a value at every step that the node takes at `step`.
     #[inline]
-    pub(super) fn has(&self, node: &Needs, cells: &item::Cells, steps: &StepWriter, step: u64) -> bool {
+    pub(super) fn has(&self, node: &NodeSpan, cells: &item::Cells, steps: &StepWriter, step: u64) -> bool {
         let (first, latest) = (step as i64 + node.first, step as i64 + node.last);
         let Some(last) = self.last else { return false };
         if latest > last as i64 {
@@ -151,7 +151,7 @@ impl ConfigField {
 
     /// `w * max |x| + (1 - w) * mean |x|` over the cells, all of which have values.
     pub(super) fn priority(&self, cells: &item::Cells, step: u64, max_weight: f64) -> f64 {
-        let Some(Errors(errors)) = &self.errors else { return 0.0 };
+        let Some(LatestErrors(errors)) = &self.errors else { return 0.0 };
         let at = |cell: i64| errors[(step as i64 + cell) as usize % errors.len()];
         let (mut max, mut sum) = (0.0f64, 0.0f64);
         for error in cells.iter().map(at) {
@@ -163,14 +163,14 @@ impl ConfigField {
 }
 
 /// The steps that a node spans, relative to the latest.
-pub(super) struct Needs {
+pub(super) struct NodeSpan {
     pub(super) first: i64,
     last: i64,
     /// It is known to take every step between them.
     consecutive: bool,
 }
 
-impl Needs {
+impl NodeSpan {
     pub(super) fn of(node: &ConfigNode) -> Self {
         let first = node.cells.iter().min().unwrap_or(0);
         let last = node.cells.iter().max().unwrap_or(0);

@@ -9,7 +9,7 @@
 mod config;
 mod field;
 
-pub use config::{Config, ConfigNode, Quantity, Relation, Rule, StepCondition};
+pub use config::{Config, ConfigNode, PriorityRule, Quantity, Relation, StepCondition};
 
 use super::sink::ColumnCells;
 use super::steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};
@@ -18,13 +18,13 @@ use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::spec::{ColumnSpec, Schema, Structure};
 use crate::table::Priority;
-use field::{ConfigField, Needs};
+use field::{ConfigField, NodeSpan};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// An item that a config created.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct CreatedItem {
     /// The config, by its position among the given ones.
     pub config: usize,
     /// The item, not yet in any table.
@@ -36,11 +36,11 @@ pub struct Made {
 }
 
 /// The items of one call, in the order of the configs.
-pub type Makes = SmallVec<[Made; 2]>;
+pub type CreatedItems = SmallVec<[CreatedItem; 2]>;
 
 struct Program {
     config: Config,
-    needs: Vec<Needs>,
+    needs: Vec<NodeSpan>,
     /// Set once every column of it was seen.
     form: Option<ItemForm>,
     /// The step of its last item; -1 before the first.
@@ -69,10 +69,10 @@ impl StructuredWriter {
         let mut keep_alive = 1;
         for config in &configs {
             for node in &config.nodes {
-                let reach = (1 - Needs::of(node).first) as usize;
+                let reach = (1 - NodeSpan::of(node).first) as usize;
                 keep_alive = keep_alive.max(reach);
                 fields[node.field].stored = true;
-                if matches!(config.rule, Rule::TdError { field, .. } if field == node.field) {
+                if matches!(config.rule, PriorityRule::TdError { field, .. } if field == node.field) {
                     fields[node.field].keep_errors(reach);
                 }
             }
@@ -84,7 +84,7 @@ impl StructuredWriter {
         }
         let steps = StepWriter::metered(meter, WriterOptions { keep_alive, chunk_length: None, compression })?;
         let program = |config: Config| Program {
-            needs: config.nodes.iter().map(Needs::of).collect(),
+            needs: config.nodes.iter().map(NodeSpan::of).collect(),
             config,
             form: None,
             applied: -1,
@@ -138,7 +138,7 @@ impl StructuredWriter {
     ///
     /// With `partial` the step stays open for more. If a field has its value already, or an error for a priority is not
     /// finite, the call fails and nothing is written.
-    pub fn append(&mut self, fields: &[usize], cells: &[ColumnCells<'_>], partial: bool) -> Result<Makes> {
+    pub fn append(&mut self, fields: &[usize], cells: &[ColumnCells<'_>], partial: bool) -> Result<CreatedItems> {
         let mut columns: SmallVec<[usize; 8]> = SmallVec::with_capacity(fields.len());
         let mut stored: SmallVec<[ColumnCells<'_>; 8]> = SmallVec::with_capacity(fields.len());
         let mut errors: SmallVec<[Option<f64>; 8]> = SmallVec::with_capacity(fields.len());
@@ -166,12 +166,12 @@ impl StructuredWriter {
     /// Ends the step and the episode; returns the items that are complete with that.
     ///
     /// With `clear_buffers` no later item has cells from before.
-    pub fn end_episode(&mut self, clear_buffers: bool) -> Result<Makes> {
+    pub fn end_episode(&mut self, clear_buffers: bool) -> Result<CreatedItems> {
         let open = u64::from(self.steps.step_is_open());
         // An episode without steps ends without items.
         let makes = match (self.step + open).checked_sub(1) {
             Some(latest) if latest >= self.episode => self.apply(latest, true)?,
-            _ => Makes::new(),
+            _ => CreatedItems::new(),
         };
         self.steps.end_episode(clear_buffers);
         self.step += open;
@@ -188,9 +188,9 @@ impl StructuredWriter {
     }
 
     /// The items of the configs that apply at this step and have not applied at it yet.
-    fn apply(&mut self, step: u64, ending: bool) -> Result<Makes> {
+    fn apply(&mut self, step: u64, ending: bool) -> Result<CreatedItems> {
         let Self { steps, fields, programs, episode, .. } = self;
-        let mut makes = Makes::new();
+        let mut makes = CreatedItems::new();
         for (index, program) in programs.iter_mut().enumerate() {
             if !program.applies(fields, steps, step, *episode, ending) {
                 continue;
@@ -200,7 +200,7 @@ impl StructuredWriter {
             }
             let form = program.form.as_ref().expect("the form was just made");
             let (item, bytes) = (steps.item_of(form, step), steps.bytes_of(form));
-            makes.push(Made { config: index, item, priority: program.priority(fields, step), bytes });
+            makes.push(CreatedItem { config: index, item, priority: program.priority(fields, step), bytes });
             program.applied = step as i64;
         }
         Ok(makes)
@@ -240,8 +240,8 @@ impl Program {
 
     fn priority(&self, fields: &[ConfigField], step: u64) -> Priority {
         match self.config.rule {
-            Rule::Constant(priority) => Priority::Value(priority),
-            Rule::TdError { max_weight, field } => {
+            PriorityRule::Constant(priority) => Priority::Value(priority),
+            PriorityRule::TdError { max_weight, field } => {
                 let node = self.config.nodes.iter().find(|node| node.field == field);
                 let cells = &node.expect("the config was checked").cells;
                 Priority::Value(fields[field].priority(cells, step, max_weight))

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A step whose right end is not known yet.
-struct Start {
+struct OpenStep {
     step: u64,
     reward: f64,
     discount: f64,
@@ -37,7 +37,7 @@ pub(super) struct Env {
     ///
     /// It counts for the open starts only once the observation after it is known.
     earned: Option<(f64, bool)>,
-    open: VecDeque<Start>,
+    open: VecDeque<OpenStep>,
     span: Option<SharedSpan>,
 }
 
@@ -76,7 +76,7 @@ impl Env {
         if self.open.len() == options.n_step {
             self.complete(columns, options, at(step.bootstrap), items);
         }
-        self.open.push_back(Start { step: self.step, reward: 0.0, discount: 1.0, q_taken: at(step.q_taken) });
+        self.open.push_back(OpenStep { step: self.step, reward: 0.0, discount: 1.0, q_taken: at(step.q_taken) });
         self.earned = Some((step.rewards[index], step.terminated[index]));
         self.step += 1;
         self.ended = step.terminated[index] || step.truncated[index];
@@ -188,7 +188,7 @@ impl Env {
         value: Option<f64>,
         items: &mut Inserts,
     ) {
-        let Start { step, reward, discount, q_taken } = self.open.pop_front().expect("a start is open");
+        let OpenStep { step, reward, discount, q_taken } = self.open.pop_front().expect("a start is open");
         let writer = self.run.writer_at(step);
         let last = columns.specs.len() - columns.open.len() - 1;
         writer.push(last - 1, &(reward as f32).to_ne_bytes());

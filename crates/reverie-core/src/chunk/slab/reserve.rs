@@ -34,7 +34,7 @@ pub(super) unsafe fn allocate(layout: Layout) -> NonNull<u8> {
     let kept = (layout.size() >= LARGE).then(|| tried(|reserve| reserve.take(layout))).flatten().flatten();
     // SAFETY: as required of the caller.
     let fresh = || NonNull::new(unsafe { alloc::alloc(layout) }).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-    kept.map_or_else(fresh, |Free(memory)| memory)
+    kept.map_or_else(fresh, |FreeAllocation(memory)| memory)
 }
 
 /// Frees memory that `allocate` returned for this layout.
@@ -46,13 +46,13 @@ pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
         // SAFETY: as required of the caller.
         return unsafe { alloc::dealloc(memory.as_ptr(), layout) };
     }
-    let mut unused = Some(Free(memory));
+    let mut unused = Some(FreeAllocation(memory));
     let mut over = tried(|reserve| reserve.give(unused.take()?, layout)).flatten();
-    if let Some(Free(memory)) = unused {
+    if let Some(FreeAllocation(memory)) = unused {
         // SAFETY: as required of the caller; it was not kept.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
     }
-    while let Some((Free(memory), layout)) = over {
+    while let Some((FreeAllocation(memory), layout)) = over {
         // SAFETY: kept with the layout that it was allocated with, and taken off the list: nothing else refers to it.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
         over = tried(Reserve::shed).flatten();
@@ -70,15 +70,15 @@ fn tried<T>(work: impl FnOnce(&mut Reserve) -> T) -> Option<T> {
 
 /// The start of an unused allocation.
 #[derive(Debug, PartialEq)]
-struct Free(NonNull<u8>);
+struct FreeAllocation(NonNull<u8>);
 
 // SAFETY: the holder has the only reference to the memory.
-unsafe impl Send for Free {}
+unsafe impl Send for FreeAllocation {}
 
 /// The kept allocations, see the module. The youngest are at the end.
 #[derive(Debug)]
 struct Reserve {
-    free: VecDeque<(Free, Layout)>,
+    free: VecDeque<(FreeAllocation, Layout)>,
     bytes: usize,
     most: usize,
 }
@@ -89,7 +89,7 @@ impl Reserve {
     }
 
     /// The youngest allocation of exactly this layout: it is most likely in the cache.
-    fn take(&mut self, layout: Layout) -> Option<Free> {
+    fn take(&mut self, layout: Layout) -> Option<FreeAllocation> {
         let first = self.free.len().saturating_sub(LOOKED_AT);
         let at = first + self.free.range(first..).rposition(|(_, kept)| *kept == layout)?;
         let (free, _) = self.free.remove(at)?;
@@ -98,14 +98,14 @@ impl Reserve {
     }
 
     /// Keeps the memory; returns the result of [`Reserve::shed`].
-    fn give(&mut self, free: Free, layout: Layout) -> Option<(Free, Layout)> {
+    fn give(&mut self, free: FreeAllocation, layout: Layout) -> Option<(FreeAllocation, Layout)> {
         self.bytes += layout.size();
         self.free.push_back((free, layout));
         self.shed()
     }
 
     /// Removes and returns the oldest allocation, if more is kept than allowed.
-    fn shed(&mut self) -> Option<(Free, Layout)> {
+    fn shed(&mut self) -> Option<(FreeAllocation, Layout)> {
         let (free, layout) = (self.bytes > self.most).then(|| self.free.pop_front()).flatten()?;
         self.bytes -= layout.size();
         Some((free, layout))
@@ -124,8 +124,8 @@ mod tests {
     }
 
     /// A number in place of an address; there is no memory behind it.
-    fn named(number: usize) -> Free {
-        Free(NonNull::new(std::ptr::without_provenance_mut(number)).unwrap())
+    fn named(number: usize) -> FreeAllocation {
+        FreeAllocation(NonNull::new(std::ptr::without_provenance_mut(number)).unwrap())
     }
 
     proptest! {

@@ -105,7 +105,7 @@ impl<'a> SlabRows<'a> {
                     }),)*
                     _ => self.gather_with(relative, bytes, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
-                        // SAFETY: as above; the caller of `gather` has begun these stores, and drops their `Finish`.
+                        // SAFETY: as above; the caller of `gather` began these stores, and drops their `StoreFence`.
                         unsafe { stores.copy(from, to, bytes) }
                     }),
                 }

@@ -1,6 +1,6 @@
 //! Compaction: the chunks of files of which most bytes belong to no chunk any more are written once more.
 
-use super::files::{Files, Refused};
+use super::files::{Files, WriteFailure};
 use super::ledger::held;
 use super::movable::Memory;
 use super::mover::{AT_ONCE, MoverState, TierState};
@@ -45,8 +45,8 @@ impl TierState {
             match written.files.write(&bytes, 0) {
                 Ok((to, at)) => written.store(&to, at, records),
                 // Its other chunks stay where they are, and the file is found again later.
-                Err(Refused::Full) => return None,
-                Err(Refused::Fails(error)) => {
+                Err(WriteFailure::Full) => return None,
+                Err(WriteFailure::Fails(error)) => {
                     self.set(MoverState::Fails(error));
                     return None;
                 }

@@ -3,7 +3,7 @@
 //! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
 //! removed when a server starts with the folder.
 
-use super::ledger::{Ledger, Unused, held};
+use super::ledger::{Ledger, UnusedFile, held};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
@@ -109,7 +109,7 @@ impl Drop for File {
         if let Some(input) = self.input.take() {
             // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
             let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
-            held(&self.ledger.unused).push(Unused { path, length: self.length.load(Relaxed), input });
+            held(&self.ledger.unused).push(UnusedFile { path, length: self.length.load(Relaxed), input });
             self.ledger.wake();
         }
     }
@@ -117,14 +117,14 @@ impl Drop for File {
 
 /// Why bytes were not written.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum WriteFailure {
     /// `disk_bytes` has no room for them.
     Full,
     /// The disk refused them, or the files are closed.
     Fails(Error),
 }
 
-impl From<Error> for Refused {
+impl From<Error> for WriteFailure {
     fn from(error: Error) -> Self {
         Self::Fails(error)
     }
@@ -171,7 +171,7 @@ impl Files {
     ///
     /// Nothing else writes to the files. After a failure nothing refers to what was written of the bytes, and the next write
     /// begins another file.
-    pub(super) fn write(&mut self, bytes: &[u8], spare: u64) -> Result<(Arc<File>, u64), Refused> {
+    pub(super) fn write(&mut self, bytes: &[u8], spare: u64) -> Result<(Arc<File>, u64), WriteFailure> {
         if self.lock.is_none() {
             return Err(Error::InvalidArgument("the server is closed".to_owned()).into());
         }
@@ -181,7 +181,7 @@ impl Files {
             if self.open.as_ref().is_some_and(|(_, file)| is_sparse(file)) {
                 self.seal();
             }
-            return Err(Refused::Full);
+            return Err(WriteFailure::Full);
         }
         // No file but one of a single write has more bytes than that.
         let after = |file: &File| file.length.load(Relaxed) + bytes.len() as u64;
@@ -242,7 +242,7 @@ impl Files {
         }
         let unused = std::mem::take(&mut *held(&self.ledger.unused));
         let any = !unused.is_empty();
-        for Unused { path, length, input } in unused {
+        for UnusedFile { path, length, input } in unused {
             // Without the lock the name may be another server's: one in another container has the same number of its process.
             let path = path.filter(|_| self.lock.is_some());
             self.left.extend(path.map(|path| (path, length)));

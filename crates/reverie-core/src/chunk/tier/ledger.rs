@@ -20,7 +20,7 @@ const FILE_BYTES: u64 = 64 << 20;
 const SHARE: u64 = 64;
 
 /// A file that no chunk refers to. Its last handle is closed by the mover, which may free many bytes.
-pub(super) struct Unused {
+pub(super) struct UnusedFile {
     /// `None` for a segment, which is not the tier's to remove.
     pub(super) path: Option<PathBuf>,
     /// Bytes that were written to it.
@@ -48,7 +48,7 @@ pub(super) struct Ledger {
     /// The changes after which it found none.
     pub(super) looked_at: AtomicU64,
     /// Files that no chunk refers to: the mover removes them, as that takes time and chunks may be freed anywhere.
-    pub(super) unused: Mutex<Vec<Unused>>,
+    pub(super) unused: Mutex<Vec<UnusedFile>>,
     signal: Mutex<Signal>,
     wake: Condvar,
     /// A signal was given and not taken: saves the lock.

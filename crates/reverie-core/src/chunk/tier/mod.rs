@@ -19,15 +19,15 @@ mod stored;
 pub(super) use movable::{Memory, Movable};
 pub use options::{TierInfo, TierOptions};
 pub(super) use record::Record;
-pub(crate) use segments::{InSegment, NUMBERED, SavedChunk, SegmentStore};
+pub(crate) use segments::{NUMBERED, SavedChunk, SegmentRange, SegmentStore};
 pub(super) use shape::LastShape;
-pub(super) use stored::{Stored, Unread};
+pub(super) use stored::{ChunkOnDisk, RecordCheck};
 
 use crate::disk::{Disk, Input};
 use crate::error::{Error, Result};
 use files::{Files, Place};
 use ledger::{Ledger, held};
-use mover::{MoverState, TierState, Written};
+use mover::{MoverState, TierFiles, TierState};
 use queue::MoveQueue;
 use segments::ReadSegments;
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ impl Tier {
         }
         let ledger = Arc::new(Ledger::new(options.disk_bytes));
         let files = Files::new(disk, &options.folder, Arc::clone(&ledger))?;
-        let files = Mutex::new(Written { files, members: HashMap::new(), sparse: None, last: None });
+        let files = Mutex::new(TierFiles { files, members: HashMap::new(), sparse: None, last: None });
         let shared = ReadSegments::new(Arc::clone(&ledger));
         let parts = Arc::new(TierState {
             options,
@@ -90,7 +90,7 @@ impl Tier {
     /// See [`ReadSegments::place`].
     pub(super) fn place(
         &self,
-        at: InSegment,
+        at: SegmentRange,
         open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
     ) -> Result<Place> {
         self.parts.shared.place(at, open)

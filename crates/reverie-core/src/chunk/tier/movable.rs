@@ -1,7 +1,7 @@
 //! The chunks that the disk tier moves.
 
 use super::record::Record;
-use super::stored::Stored;
+use super::stored::ChunkOnDisk;
 use std::sync::Arc;
 
 /// A chunk as the disk tier sees it.
@@ -19,13 +19,13 @@ pub(in crate::chunk) trait Movable: Send + Sync {
     fn take_used(&self) -> bool;
 
     /// Its place; `None` while it is in memory.
-    fn stored(&self) -> Option<Arc<Stored>>;
+    fn stored(&self) -> Option<Arc<ChunkOnDisk>>;
 
     /// Appends its bytes to those that are written together; `None` if they are on the disk or cannot move.
     fn record(&self, out: &mut Vec<u8>) -> Option<Record>;
 
     /// Its bytes are on the disk: frees those in memory once their readers are done.
-    fn store(&self, stored: Stored);
+    fn store(&self, stored: ChunkOnDisk);
 }
 
 /// The memory that is used up.

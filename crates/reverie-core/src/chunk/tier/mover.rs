@@ -1,6 +1,6 @@
 //! The thread that moves chunks to the disk: which chunks, when, and what it does if the disk takes none.
 
-use super::files::{File, Files, Place, Refused};
+use super::files::{File, Files, Place, WriteFailure};
 use super::ledger::{Ledger, held};
 use super::movable::{Memory, Movable};
 use super::options::TierOptions;
@@ -8,7 +8,7 @@ use super::queue::MoveQueue;
 use super::record::Record;
 use super::segments::ReadSegments;
 use super::shape::LastShape;
-use super::stored::Stored;
+use super::stored::ChunkOnDisk;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub(super) struct TierState {
     pub(super) ledger: Arc<Ledger>,
     pub(super) queue: MoveQueue,
     /// Guards the files. Chunks are written under it, by one thread at a time.
-    pub(super) files: Mutex<Written>,
+    pub(super) files: Mutex<TierFiles>,
     pub(super) shared: ReadSegments,
     pub(super) moved: AtomicU64,
     pub(super) compacted: AtomicU64,
@@ -37,7 +37,7 @@ pub(super) struct TierState {
 }
 
 /// The files, and what is in them.
-pub(super) struct Written {
+pub(super) struct TierFiles {
     pub(super) files: Files,
     /// The chunks of each file, by the file's number.
     pub(super) members: HashMap<u64, Members>,
@@ -165,8 +165,8 @@ impl TierState {
             }
             Err(refused) => {
                 let state = match refused {
-                    Refused::Full => MoverState::Full(self.ledger.used.load(Relaxed)),
-                    Refused::Fails(error) => MoverState::Fails(error),
+                    WriteFailure::Full => MoverState::Full(self.ledger.used.load(Relaxed)),
+                    WriteFailure::Fails(error) => MoverState::Fails(error),
                 };
                 // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the queue.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
@@ -188,7 +188,7 @@ impl TierState {
     }
 }
 
-impl Written {
+impl TierFiles {
     /// The chunks are in the file, from `at` on.
     pub(super) fn store(&mut self, file: &Arc<File>, at: u64, records: Vec<(Arc<dyn Movable>, Record)>) {
         if !self.members.contains_key(&file.number) {
@@ -202,7 +202,7 @@ impl Written {
         for (chunk, record) in records {
             let (offset, length) = (at + record.bytes.start as u64, record.bytes.len() as u64);
             members.push(Arc::downgrade(&chunk));
-            chunk.store(Stored::of(record, Place::new(file, offset, length), &mut self.last));
+            chunk.store(ChunkOnDisk::of(record, Place::new(file, offset, length), &mut self.last));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A chunk as bytes for a file of the tier, column after column.
 
 use super::super::chooser::hole_bits;
-use super::super::codec::{Coding, Packed, RAW};
+use super::super::codec::{Coding, PackedChunk, RAW};
 use super::super::slab::Slab;
 use super::shape::{StoredColumn, as_saved, saved_bytes};
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Record {
     }
 
     /// Appends a packed chunk to `out`; `width` returns the bytes of a column's cell.
-    pub(in crate::chunk) fn of_packed(packed: &Packed, width: impl Fn(usize) -> usize, out: &mut Vec<u8>) -> Self {
+    pub(in crate::chunk) fn of_packed(packed: &PackedChunk, width: impl Fn(usize) -> usize, out: &mut Vec<u8>) -> Self {
         let mut record = Self::new(true, out);
         for (column, section) in packed.sections().iter().enumerate() {
             let start = out.len();

@@ -7,7 +7,7 @@ use super::ledger::{Ledger, held};
 use super::movable::Movable;
 use super::record::Record;
 use super::shape::LastShape;
-use super::stored::Stored;
+use super::stored::ChunkOnDisk;
 use crate::disk::Input;
 use crate::error::Result;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(crate) const NUMBERED: u64 = 9;
 
 /// The bytes of a chunk in a segment: the payload of a record, which may begin with [`NUMBERED`] bytes more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InSegment {
+pub(crate) struct SegmentRange {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     pub(crate) length: u64,
@@ -28,16 +28,16 @@ pub(crate) struct InSegment {
 /// All cells of a chunk in a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SavedChunk {
-    pub(crate) at: InSegment,
+    pub(crate) at: SegmentRange,
     /// In the chunk's packed form.
     pub(crate) packed: bool,
 }
 
 impl SavedChunk {
     /// The bytes of the chunk alone, `saved_bytes` of them. `None` if it was not saved in this form.
-    fn bytes(self, saved_bytes: u64, packed: bool) -> Option<InSegment> {
+    fn bytes(self, saved_bytes: u64, packed: bool) -> Option<SegmentRange> {
         let before = self.at.length.checked_sub(saved_bytes).filter(|before| [0, NUMBERED].contains(before))?;
-        let at = InSegment { offset: self.at.offset + before, length: saved_bytes, ..self.at };
+        let at = SegmentRange { offset: self.at.offset + before, length: saved_bytes, ..self.at };
         (self.packed == packed).then_some(at)
     }
 }
@@ -88,7 +88,7 @@ impl ReadSegments {
     /// The place of these bytes of a segment, which `open` opens if no chunk is read from it.
     pub(super) fn place(
         &self,
-        at: InSegment,
+        at: SegmentRange,
         open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
     ) -> Result<Place> {
         let mut state = held(&self.state);
@@ -122,14 +122,19 @@ impl ReadSegments {
     }
 
     /// The form of a chunk in memory whose bytes are in a segment; `None` if they are not, or in another form.
-    pub(super) fn found(&self, chunk: &dyn Movable, scratch: &mut Vec<u8>, last: &mut LastShape) -> Option<Stored> {
+    pub(super) fn found(
+        &self,
+        chunk: &dyn Movable,
+        scratch: &mut Vec<u8>,
+        last: &mut LastShape,
+    ) -> Option<ChunkOnDisk> {
         let segments = self.segments()?;
         let saved = segments.find(chunk.address(), chunk.published())?;
         scratch.clear();
         let record: Record = chunk.record(scratch)?;
         let bytes = saved.bytes(record.saved_bytes(), record.is_packed())?;
         let place = self.place(bytes, || segments.open(bytes.segment)).ok()?;
-        Some(Stored::of(record.into_saved(), place, last))
+        Some(ChunkOnDisk::of(record.into_saved(), place, last))
     }
 }
 
@@ -139,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_chunk_is_found_behind_its_number_or_without_one_and_never_in_another_form() {
-        let saved = |length, packed| SavedChunk { at: InSegment { segment: 3, offset: 100, length }, packed };
+        let saved = |length, packed| SavedChunk { at: SegmentRange { segment: 3, offset: 100, length }, packed };
         for before in [0, NUMBERED] {
             let found = saved(50 + before, true).bytes(50, true).unwrap();
             assert_eq!((found.segment, found.offset, found.length), (3, 100 + before, 50));

@@ -5,7 +5,7 @@
 //! block, and the bits of cells without a value. A chunk that was never in memory has the CRC-32 of its record until it
 //! is first read.
 
-use super::super::codec::{Coding, Packed, RAW, Section};
+use super::super::codec::{Coding, PackedChunk, RAW, Section};
 use super::files::Place;
 use super::record::Record;
 use super::shape::{LastShape, Shape, StoredColumn, as_saved, saved_bytes, shared, side_by_side};
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A chunk on the disk. It is in memory for each of them: what most chunks do not have is in `rest`.
 #[derive(Debug)]
-pub(in crate::chunk) struct Stored {
+pub(in crate::chunk) struct ChunkOnDisk {
     place: Place,
     shape: Arc<Shape>,
     /// Empty if the bytes were never in memory.
@@ -36,12 +36,12 @@ struct RareFields {
     /// The bits of the columns that have cells without a value, in order.
     holes: Box<[Box<[u8]>]>,
     /// The bytes were never in memory; the CRCs are set by the first read.
-    unread: Option<(Unread, OnceLock<Box<[u32]>>)>,
+    unread: Option<(RecordCheck, OnceLock<Box<[u32]>>)>,
 }
 
 /// How a chunk is checked that was not read yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::chunk) struct Unread {
+pub(in crate::chunk) struct RecordCheck {
     /// The checksum of its record without the first four bytes.
     pub(in crate::chunk) crc: u32,
     /// Bytes of the record before those of the chunk.
@@ -66,13 +66,13 @@ impl Crcs {
 
 impl RareFields {
     /// `None` if there is nothing.
-    fn of(holes: Vec<Box<[u8]>>, unread: Option<Unread>) -> Option<Box<Self>> {
+    fn of(holes: Vec<Box<[u8]>>, unread: Option<RecordCheck>) -> Option<Box<Self>> {
         let unread = unread.map(|unread| (unread, OnceLock::new()));
         (!holes.is_empty() || unread.is_some()).then(|| Box::new(Self { holes: holes.into(), unread }))
     }
 }
 
-impl Stored {
+impl ChunkOnDisk {
     /// The form of a chunk whose record is at `place`. `last` is the shape of the one before.
     pub(super) fn of(record: Record, place: Place, last: &mut LastShape) -> Self {
         let shape = shared(record.columns, record.packed, &place, last);
@@ -83,7 +83,7 @@ impl Stored {
     /// a cell.
     pub(in crate::chunk) fn unread(
         place: Place,
-        unread: Unread,
+        unread: RecordCheck,
         sections: impl Iterator<Item = (Section, usize)>,
         holes: Vec<Box<[u8]>>,
         packed: bool,
@@ -128,7 +128,7 @@ impl Stored {
     }
 
     /// The data that checks the first read of a chunk that was never in memory.
-    fn first_read(&self) -> Option<&(Unread, OnceLock<Box<[u32]>>)> {
+    fn first_read(&self) -> Option<&(RecordCheck, OnceLock<Box<[u32]>>)> {
         self.rest.as_ref()?.unread.as_ref()
     }
 
@@ -282,7 +282,7 @@ impl Stored {
     }
 
     /// The chunk in memory; all its columns are raw if it was not packed before.
-    pub(in crate::chunk) fn load(&self) -> Result<Packed> {
+    pub(in crate::chunk) fn load(&self) -> Result<PackedChunk> {
         let (mut bodies, mut sections, mut stored) = (Vec::new(), Vec::with_capacity(self.columns().len()), Vec::new());
         for (index, column) in self.columns().iter().enumerate() {
             let start = bodies.len();
@@ -292,7 +292,7 @@ impl Stored {
             let StoredColumn { cells, coding, holes, .. } = *column;
             sections.push(Section { cells, coding, holes, start, stored: stored.len() });
         }
-        Ok(Packed::new(sections, &bodies))
+        Ok(PackedChunk::new(sections, &bodies))
     }
 
     /// The same chunk for another place, with its bytes appended to `out`.

@@ -1,19 +1,19 @@
 //! The bytes of a table's largest item, for its server's budget.
 
-use super::largest::Largest;
+use super::largest_priority::LargestPriority;
 use crate::item::Item;
 
 /// The bytes of items by slot, each when it came in.
 #[derive(Debug)]
 pub(super) struct LargestItem {
-    bytes: Largest,
+    bytes: LargestPriority,
     /// The table's number in the budget.
     pub(super) number: usize,
 }
 
 impl LargestItem {
     pub(super) fn new(number: usize) -> Self {
-        Self { bytes: Largest::default(), number }
+        Self { bytes: LargestPriority::default(), number }
     }
 
     /// The bytes of the largest item; 0 without items.
@@ -31,6 +31,6 @@ impl LargestItem {
     }
 
     pub(super) fn clear(&mut self) {
-        self.bytes = Largest::default();
+        self.bytes = LargestPriority::default();
     }
 }

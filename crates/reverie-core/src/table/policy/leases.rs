@@ -1,6 +1,6 @@
 //! The leased draws of a table, and the state of their items.
 
-use super::spread::Spread;
+use super::multiplicative_hasher::MultiplicativeHasher;
 use crate::item::Key;
 use crate::table::types::lessee::Lessee;
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use std::hash::BuildHasherDefault;
 /// The leased draws of a table.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    pub(super) by_key: HashMap<Key, ItemLeases, BuildHasherDefault<Spread>>,
+    pub(super) by_key: HashMap<Key, ItemLeases, BuildHasherDefault<MultiplicativeHasher>>,
     /// Leased draws of present items and of used-up ones.
     pub(super) draws: u64,
     /// The draws among these of items that are gone: they count as made, because nothing can be drawn in their place.
@@ -24,12 +24,12 @@ pub(super) struct Leases {
 pub(super) struct ItemLeases {
     /// The holder of each draw, and the item's age in nanoseconds at the draw, so that its count can be undone.
     pub(super) draws: SmallVec<[(Lessee, u64); 1]>,
-    pub(super) item: Where,
+    pub(super) item: LeasedItemState,
 }
 
 /// The state of a leased item.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Where {
+pub(super) enum LeasedItemState {
     /// In the table: it can still be drawn.
     #[default]
     Present,
@@ -41,6 +41,6 @@ pub(super) enum Where {
 
 impl ItemLeases {
     pub(super) fn out(&self) -> Option<u32> {
-        if let Where::Out { slot, .. } = self.item { Some(slot) } else { None }
+        if let LeasedItemState::Out { slot, .. } = self.item { Some(slot) } else { None }
     }
 }

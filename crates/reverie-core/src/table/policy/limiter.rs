@@ -5,7 +5,7 @@
 //! above `max_diff`. Nothing is sampled from a table with fewer than `min_size_to_sample` items, and until the table
 //! has that many, inserts are always admitted.
 
-use crate::error::Counted;
+use crate::error::CountedNoun;
 
 pub use crate::table::types::blocks::{InsertBlock, SampleBlock};
 pub use crate::table::types::limiter::{Counters, Limiter};
@@ -138,7 +138,7 @@ impl Limiter {
                 "max_diff = {} is below samples_per_insert * min_size_to_sample = {start}: once the table holds \
                  {}, inserts wait until samples have brought the difference down",
                 self.max_diff,
-                Counted(self.min_size_to_sample, "item")
+                CountedNoun(self.min_size_to_sample, "item")
             ));
         }
         self.stuck().map(|Counters { inserts, samples, .. }| {
@@ -147,8 +147,8 @@ impl Limiter {
                  unless an item leaves; set them at least 1 + samples_per_insert = {} apart",
                 self.min_diff,
                 self.max_diff,
-                Counted(inserts, "insert"),
-                Counted(samples, "sample"),
+                CountedNoun(inserts, "insert"),
+                CountedNoun(samples, "sample"),
                 1.0 + self.samples_per_insert
             )
         })

@@ -1,6 +1,6 @@
 //! The order of present items within each stream of steps: insertion order.
 
-use super::spread::Spread;
+use super::multiplicative_hasher::MultiplicativeHasher;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
@@ -19,7 +19,7 @@ pub(super) struct Lineage {
     /// By slot; meaningless if the slot is free or its item has no stream.
     links: Vec<StreamLink>,
     /// The newest item of each stream that has items.
-    newest: HashMap<u32, u32, BuildHasherDefault<Spread>>,
+    newest: HashMap<u32, u32, BuildHasherDefault<MultiplicativeHasher>>,
 }
 
 impl Lineage {

@@ -3,10 +3,10 @@
 //! Contains the table, selectors, the rate limiter, slots and queries, all with `&mut self`. Contains no lock, clock,
 //! request queue or waiting thread; the time is an argument. Files here use `types`, never `waiting`.
 
-pub(super) mod emptied;
+pub(super) mod discarded_items;
 pub(super) mod extensions;
-pub(super) mod forgotten;
-mod largest;
+pub(super) mod forgotten_senders;
+mod largest_priority;
 mod largest_item;
 mod layout;
 mod leases;
@@ -18,6 +18,6 @@ mod pages;
 pub(super) mod query;
 pub mod selector;
 pub(super) mod slots;
-mod spread;
+mod multiplicative_hasher;
 pub mod sum_tree;
 pub(super) mod table;

@@ -119,7 +119,7 @@ mod tests {
         ]
     }
 
-    type Seen = (Vec<Arc<Vec<u32>>>, Vec<Vec<u32>>);
+    type CutContents = (Vec<Arc<Vec<u32>>>, Vec<Vec<u32>>);
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
@@ -127,7 +127,7 @@ mod tests {
         #[test]
         fn a_cut_keeps_what_it_saw_and_the_pages_go_on(steps in prop::collection::vec(step(), 0..80)) {
             let (mut pages, mut model) = (Pages::new(), Vec::<Vec<u32>>::new());
-            let mut cuts: Vec<Seen> = Vec::new();
+            let mut cuts: Vec<CutContents> = Vec::new();
             for step in steps {
                 match step {
                     Step::Push(first) => {

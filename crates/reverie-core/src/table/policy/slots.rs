@@ -2,15 +2,15 @@
 //!
 //! A consistent cut copies the list of pages; a page that a cut still holds is copied at its first change.
 
-pub(in crate::table) mod changed;
+pub(in crate::table) mod changed_slots;
 pub(in crate::table) mod page;
 pub(in crate::table) mod slot;
 
 use super::pages::Pages;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
-use crate::table::types::restoring::Row;
-use changed::Changed;
+use crate::table::types::table_contents::Row;
+use changed_slots::ChangedSlots;
 use page::{Cut, NO_COPY, PAGE, PAGE_BITS, Page, Spares};
 use slot::{Age, Slot};
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +34,7 @@ pub struct Slots {
     /// The slots of copied items, by the keys of the originals.
     copies: HashMap<i64, u32>,
     /// The slots that changed, if a journal asks for them.
-    changed: Option<Box<Changed>>,
+    changed: Option<Box<ChangedSlots>>,
     shard: u8,
 }
 
@@ -61,7 +61,7 @@ impl Slots {
     }
 
     /// The slots that changed; `None` if nothing is noted.
-    pub fn changed(&mut self) -> Option<&mut Changed> {
+    pub fn changed(&mut self) -> Option<&mut ChangedSlots> {
         self.changed.as_deref_mut()
     }
 

@@ -16,7 +16,7 @@ mod marks;
 mod node;
 
 use crate::prefetch::{prefetch_at, prefetch_whole_at};
-use crate::wide::{Lanes, Plain, Wide, wide};
+use crate::wide::{Lanes, PlainLanes, WideLoop, wide};
 use branch::{BARE, Branch, NOTHING, WeightSummary};
 use marks::Marks;
 use node::{EMPTY, LANES, SumNode};
@@ -145,7 +145,7 @@ impl SumTree {
     #[inline]
     fn settle(&mut self) {
         if !self.touched.nodes().is_empty() {
-            wide(Settling(self));
+            wide(LevelUpdate(self));
             self.touched.clear();
         }
     }
@@ -189,7 +189,7 @@ impl SumTree {
         let mut node = 0;
         let mut rest = point;
         for level in self.levels.iter().rev() {
-            let (lane, left) = level[node].prefixes.descend(rest, Plain);
+            let (lane, left) = level[node].prefixes.descend(rest, PlainLanes);
             (node, rest) = (node * LANES + lane, left);
         }
         self.find_in_leaf(node, rest)
@@ -198,7 +198,7 @@ impl SumTree {
     #[inline(always)]
     fn find_in_leaf(&self, node: usize, point: f64) -> (u32, f64) {
         let leaf = &self.leaves[node];
-        let lane = leaf.lane_at(point, Plain);
+        let lane = leaf.lane_at(point, PlainLanes);
         ((node * LANES + lane) as u32, leaf.0[lane])
     }
 
@@ -219,9 +219,9 @@ impl SumTree {
 }
 
 /// Computes the levels above the touched leaves of a tree.
-struct Settling<'a>(&'a mut SumTree);
+struct LevelUpdate<'a>(&'a mut SumTree);
 
-impl Wide for Settling<'_> {
+impl WideLoop for LevelUpdate<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -259,7 +259,7 @@ struct Descents<'a> {
     points: &'a mut [f64],
 }
 
-impl Wide for Descents<'_> {
+impl WideLoop for Descents<'_> {
     type Output = ();
 
     #[inline(always)]

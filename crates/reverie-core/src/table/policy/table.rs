@@ -11,9 +11,9 @@ mod ration;
 pub(in crate::table) mod restore;
 mod windows;
 
-use super::emptied::{Dropped, Emptied};
-use super::largest::Largest;
+use super::discarded_items::{DiscardedItems, RemovedItems};
 use super::largest_item::LargestItem;
+use super::largest_priority::LargestPriority;
 use super::layout::TableLayout;
 use super::leases::Leases;
 use super::lineage::Lineage;
@@ -50,7 +50,7 @@ pub struct Table {
     sampler: AnySelector,
     remover: AnySelector,
     /// The largest priority, if no selector tracks it.
-    largest: Option<Largest>,
+    largest: Option<LargestPriority>,
     /// If the table is in a budget of bytes.
     largest_item: Option<LargestItem>,
     lineage: Lineage,
@@ -65,8 +65,8 @@ pub struct Table {
     order: u64,
     episodes: HashMap<u32, u32>,
     stats: Stats,
-    dropped: Dropped,
-    emptied: Vec<Emptied>,
+    dropped: RemovedItems,
+    emptied: Vec<DiscardedItems>,
     /// Items drawn for the first time since the last call of [`Table::take_first_draws`], if these are collected.
     first_draws: Option<Vec<FirstDraw>>,
     /// The options changed since the last [`Table::delta`].
@@ -92,7 +92,7 @@ impl Table {
             slots: Slots::new(options.shard, incarnation as u32),
             sampler: AnySelector::new(&options.sampler, options.sampler_seed),
             remover: AnySelector::new(&options.remover, options.remover_seed),
-            largest: (!options.knows_largest()).then(Largest::default),
+            largest: (!options.knows_largest()).then(LargestPriority::default),
             largest_item: None,
             lineage: Lineage::default(),
             leases: Leases::default(),
@@ -102,7 +102,7 @@ impl Table {
             order: 0,
             episodes: HashMap::new(),
             stats: Stats::default(),
-            dropped: Dropped::new(),
+            dropped: RemovedItems::new(),
             emptied: Vec::new(),
             first_draws: None,
             configured: false,
@@ -164,7 +164,7 @@ impl Table {
     }
 
     /// The items that left the table since the last call; the caller drops them outside the lock.
-    pub fn take_dropped(&mut self) -> (Dropped, Vec<Emptied>) {
+    pub fn take_dropped(&mut self) -> (RemovedItems, Vec<DiscardedItems>) {
         (std::mem::take(&mut self.dropped), std::mem::take(&mut self.emptied))
     }
 
@@ -249,7 +249,7 @@ impl Table {
     pub fn max_priority(&mut self) -> f64 {
         match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
             Some(slot) => self.slots.slot(slot).priority(),
-            None => self.largest.as_ref().and_then(Largest::get).unwrap_or(1.0),
+            None => self.largest.as_ref().and_then(LargestPriority::get).unwrap_or(1.0),
         }
     }
 
@@ -371,11 +371,11 @@ impl Table {
     pub fn reset(&mut self, incarnation: u64) {
         self.drop_leased();
         let account = std::mem::replace(&mut self.account, Arc::new(Account::new()));
-        self.emptied.push(Emptied { items: self.slots.clear(incarnation as u32), account });
+        self.emptied.push(DiscardedItems { items: self.slots.clear(incarnation as u32), account });
         self.sampler.clear();
         self.remover.clear();
         self.episodes.clear();
-        self.largest = self.largest.is_some().then(Largest::default);
+        self.largest = self.largest.is_some().then(LargestPriority::default);
         self.largest_item.iter_mut().for_each(LargestItem::clear);
         self.lineage.clear();
         self.counters = Counters::default();

@@ -7,7 +7,7 @@ const RAISED_AT_ONCE: usize = 1 << 14;
 
 /// The outcome of a batch of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Updated {
+pub struct ChangeCounts {
     /// Keys whose item was present and was changed.
     pub applied: u64,
     /// Keys that were ignored: the item is gone, or was updated since the version that was given.

@@ -17,7 +17,7 @@ pub struct InsertOnSample {
 
 /// Counts of the copies of one extension, since the start or the last reset of its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyStats {
     /// Copies that were inserted.
     pub inserted: u64,
     /// Copies that were dropped: timed out, too many waiting, refused by the other table, that table was closed, or a

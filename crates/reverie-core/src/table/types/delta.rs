@@ -5,8 +5,8 @@ use super::inserts::Keys;
 use super::lessee::Lessee;
 use super::limiter::Counters;
 use super::options::TableOptions;
-use super::restoring::Row;
 use super::senders::Sender;
+use super::table_contents::Row;
 
 /// The changes of one table. Applied in order to the rows of a checkpoint, they give the table as it was.
 #[derive(Clone, Debug)]

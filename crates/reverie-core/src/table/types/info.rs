@@ -1,6 +1,6 @@
 //! The figures of a table.
 
-use super::copies::Copied;
+use super::copies::CopyStats;
 use super::limiter::Counters;
 use super::options::TableOptions;
 use serde::{Deserialize, Serialize};
@@ -239,7 +239,7 @@ pub struct TableInfo {
     /// The largest priority of a present item; 1 if the table is empty.
     pub max_priority: f64,
     /// Counts of the copies, one entry for each extension.
-    pub copies: Vec<Copied>,
+    pub copies: Vec<CopyStats>,
 }
 
 #[cfg(test)]

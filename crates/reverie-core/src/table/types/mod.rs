@@ -3,7 +3,7 @@
 //! Contains plain data, its checks and its `Display`. Contains no decisions (see `policy`), and no lock, queue or clock
 //! (see `waiting`). Files here use neither of those modules.
 
-pub(super) mod blocked;
+pub(super) mod blocked_times;
 pub(super) mod blocks;
 pub(super) mod changes;
 pub(super) mod copies;
@@ -15,8 +15,8 @@ pub(super) mod lessee;
 pub(super) mod limiter;
 pub(super) mod options;
 pub(super) mod query;
-pub(super) mod restoring;
+pub(super) mod table_contents;
 pub(super) mod selector;
 pub(super) mod senders;
 pub(super) mod tally;
-pub(super) mod why;
+pub(super) mod wait_report;

@@ -7,7 +7,7 @@ pub type Sender = [u8; 16];
 
 /// An insert of a sender, identified by its number. Later inserts have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentInsert {
     /// The sender.
     pub sender: Sender,
     /// The number of the insert among all that the sender sends.

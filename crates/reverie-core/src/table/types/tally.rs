@@ -29,7 +29,7 @@ pub struct Tally {
 
 /// The figures that a client has seen of a shard, when it waits for a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenTally {
     /// See [`Tally::incarnation`].
     pub incarnation: u64,
     /// A larger number of inserts is a change.
@@ -42,8 +42,8 @@ pub struct Seen {
 
 impl Tally {
     /// The seen state of this tally; inserts count as a change once they have grown by `more`, at least 1.
-    pub fn seen(&self, more: u64) -> Seen {
+    pub fn seen(&self, more: u64) -> SeenTally {
         let inserts = self.counters.inserts.saturating_add(more.saturating_sub(1));
-        Seen { incarnation: self.incarnation, inserts, ration: self.ration, waiting_inserts: self.waiting_inserts }
+        SeenTally { incarnation: self.incarnation, inserts, ration: self.ration, waiting_inserts: self.waiting_inserts }
     }
 }

@@ -6,13 +6,13 @@ use crate::error::Result;
 use crate::item::Item;
 use crate::table::policy::table::Table;
 use crate::table::types::inserts::Priority;
-use crate::table::types::why::{Limit, Starved, Unmovable};
+use crate::table::types::wait_report::{ByteLimit, ByteShortage, UnmovableBytes};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A table as its server's budget of bytes sees it. Each call takes the table's lock.
-pub(super) trait Holder: Send + Sync {
+pub(super) trait BudgetedTable: Send + Sync {
     /// True if this table will free bytes: sampling removes its items, or some must leave now.
     fn consumes(&self) -> bool;
 
@@ -37,7 +37,7 @@ pub(super) trait Holder: Send + Sync {
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: Option<u64>,
-    tables: OnceLock<Vec<Weak<dyn Holder>>>,
+    tables: OnceLock<Vec<Weak<dyn BudgetedTable>>>,
     /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
     /// The bytes of each table's largest item after its last decision, if there is a `max_bytes`.
@@ -64,7 +64,7 @@ impl Budget {
     }
 
     /// Sets the tables that share the budget; called once, before they are used.
-    pub(super) fn hold(&self, tables: impl Iterator<Item = Weak<dyn Holder>>) {
+    pub(super) fn hold(&self, tables: impl Iterator<Item = Weak<dyn BudgetedTable>>) {
         // Only just made, so it cannot have been set.
         let _ = self.tables.set(tables.collect());
     }
@@ -73,11 +73,11 @@ impl Budget {
     ///
     /// An insert that makes room for itself need not wait, unless memory is short: what it evicts is on the disk by then,
     /// so that it would make no room there.
-    pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
-        let new = item.map_or(New::SMALLEST, |item| New::of(std::iter::once(item)));
-        let least = || item.map_or(1, |item| Least::of(std::iter::once(item)).sum());
-        let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !self.makes_room(table, 1, new.most));
-        total.or_else(|| self.over(Limit::Memory, new.memory, least))
+    pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<ByteShortage> {
+        let new = item.map_or(ChunkBytes::SMALLEST, |item| ChunkBytes::of(std::iter::once(item)));
+        let least = || item.map_or(1, |item| LeastMemory::of(std::iter::once(item)).sum());
+        let total = self.over(ByteLimit::Total, new.bytes, || 0).filter(|_| !self.makes_room(table, 1, new.most));
+        total.or_else(|| self.over(ByteLimit::Memory, new.memory, least))
     }
 
     /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` afterwards by
@@ -97,22 +97,22 @@ impl Budget {
         self.largest.iter().map(|largest| largest.load(Ordering::Relaxed).max(least)).fold(0, u64::saturating_add)
     }
 
-    fn starved(&self, new: &New, least: impl FnOnce() -> u64) -> Option<Starved> {
-        self.over(Limit::Total, new.bytes, || 0).or_else(|| self.over(Limit::Memory, new.memory, least))
+    fn starved(&self, new: &ChunkBytes, least: impl FnOnce() -> u64) -> Option<ByteShortage> {
+        self.over(ByteLimit::Total, new.bytes, || 0).or_else(|| self.over(ByteLimit::Memory, new.memory, least))
     }
 
     /// `needed` bytes more than a limit, of which `least` stay in memory; `None` if they are within it, or there are none.
-    fn over(&self, of: Limit, needed: u64, least: impl FnOnce() -> u64) -> Option<Starved> {
+    fn over(&self, of: ByteLimit, needed: u64, least: impl FnOnce() -> u64) -> Option<ByteShortage> {
         let (held, budget) = match of {
-            Limit::Total => (self.meter.table_bytes(), self.max_bytes?),
-            Limit::Memory => (self.meter.table_memory(), self.meter.tier()?.memory_limit()),
+            ByteLimit::Total => (self.meter.table_bytes(), self.max_bytes?),
+            ByteLimit::Memory => (self.meter.table_memory(), self.meter.tier()?.memory_limit()),
         };
         let unmovable = || {
             let (index, open) = self.meter.unmovable_memory();
-            (of == Limit::Memory && index + open + least() > budget).then_some(Unmovable { index, open })
+            (of == ByteLimit::Memory && index + open + least() > budget).then_some(UnmovableBytes { index, open })
         };
         let exceeds = needed > 0 && held + needed > budget;
-        exceeds.then(|| Starved { of, held, needed, budget, unmovable: unmovable() })
+        exceeds.then(|| ByteShortage { of, held, needed, budget, unmovable: unmovable() })
     }
 
     fn disk_may_free(&self) -> bool {
@@ -120,8 +120,8 @@ impl Budget {
     }
 
     /// True if chunks that move to the disk may make room for it.
-    pub(super) fn moving_helps(&self, starved: &Starved) -> bool {
-        starved.of == Limit::Memory && starved.unmovable.is_none() && self.disk_may_free()
+    pub(super) fn moving_helps(&self, starved: &ByteShortage) -> bool {
+        starved.of == ByteLimit::Memory && starved.unmovable.is_none() && self.disk_may_free()
     }
 
     /// Why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk tier.
@@ -130,20 +130,28 @@ impl Budget {
     }
 
     /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
+    pub(super) fn refuse_hopeless(
+        &self,
+        name: &str,
+        table: &dyn BudgetedTable,
+        items: &[(Item, Priority)],
+    ) -> Result<()> {
         let each = || items.iter().map(|(item, _)| item);
-        let new = New::of(each());
+        let new = ChunkBytes::of(each());
         // Each of them needs memory for its open chunks only until these move, and then for their index.
-        let all = || Least {
-            open: each().map(|item| Least::of(std::iter::once(item)).open).max().unwrap_or(0),
-            ..Least::of(each())
+        let all = || LeastMemory {
+            open: each().map(|item| LeastMemory::of(std::iter::once(item)).open).max().unwrap_or(0),
+            ..LeastMemory::of(each())
         };
         if self.starved(&new, || all().sum()).is_none() {
             return Ok(());
         }
-        let largest =
-            |bytes: fn(&New) -> u64| each().map(|item| bytes(&New::of(std::iter::once(item)))).max().unwrap_or(0);
-        for (of, largest) in [(Limit::Total, largest(|new| new.most)), (Limit::Memory, largest(|new| new.memory))] {
+        let largest = |bytes: fn(&ChunkBytes) -> u64| {
+            each().map(|item| bytes(&ChunkBytes::of(std::iter::once(item)))).max().unwrap_or(0)
+        };
+        for (of, largest) in
+            [(ByteLimit::Total, largest(|new| new.most)), (ByteLimit::Memory, largest(|new| new.memory))]
+        {
             // More than the limit by itself.
             if let Some(starved) = self.over(of, largest, || 0).filter(|starved| largest > starved.budget) {
                 return Err(reason::refusal(name, &starved));
@@ -154,10 +162,10 @@ impl Budget {
         }
         let makes_room = table.makes_room_for(items.len() as u64, new.most);
         // Items that leave for others take their index with them.
-        let one = || each().map(|item| Least::of(std::iter::once(item)).sum()).max().unwrap_or(0);
+        let one = || each().map(|item| LeastMemory::of(std::iter::once(item)).sum()).max().unwrap_or(0);
         // The last consumable item may have gone just now, and made room.
-        let total = self.over(Limit::Total, new.bytes, || 0).filter(|_| !makes_room);
-        let memory = || self.over(Limit::Memory, new.memory, || if makes_room { one() } else { all().sum() });
+        let total = self.over(ByteLimit::Total, new.bytes, || 0).filter(|_| !makes_room);
+        let memory = || self.over(ByteLimit::Memory, new.memory, || if makes_room { one() } else { all().sum() });
         match total.or_else(memory) {
             Some(starved) if !self.moving_helps(&starved) => Err(reason::refusal(name, &starved)),
             _ => Ok(()),
@@ -205,11 +213,11 @@ impl Budget {
     }
 
     /// Calls `ask` on every table; true if one returns true.
-    fn each(&self, ask: fn(&dyn Holder) -> bool) -> bool {
+    fn each(&self, ask: fn(&dyn BudgetedTable) -> bool) -> bool {
         self.tables().filter(|table| ask(&**table)).count() > 0
     }
 
-    fn tables(&self) -> impl Iterator<Item = Arc<dyn Holder>> {
+    fn tables(&self) -> impl Iterator<Item = Arc<dyn BudgetedTable>> {
         self.tables.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 }
@@ -223,7 +231,7 @@ fn chunks<'a>(items: impl Iterator<Item = &'a Item>) -> SmallVec<[&'a Arc<Chunk>
 }
 
 /// The bytes of items' chunks, each chunk once.
-struct New {
+struct ChunkBytes {
     /// The bytes of the chunks that no table holds yet.
     bytes: u64,
     /// The same in memory.
@@ -232,7 +240,7 @@ struct New {
     most: u64,
 }
 
-impl New {
+impl ChunkBytes {
     const SMALLEST: Self = Self { bytes: 1, memory: 1, most: 1 };
 
     fn of<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
@@ -247,14 +255,14 @@ impl New {
 }
 
 /// The memory of the chunks that no table holds yet, once all that can have moved to the disk.
-struct Least {
+struct LeastMemory {
     /// The memory of chunks that are still being written.
     open: u64,
     /// The memory of the other chunks.
     sealed: u64,
 }
 
-impl Least {
+impl LeastMemory {
     fn of<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
         let mut least = Self { open: 0, sealed: 0 };
         for chunk in chunks(items).iter().filter(|chunk| !chunk.in_tables()) {

@@ -1,6 +1,6 @@
 //! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
 
-use super::durable::{Durable, OnceDurable};
+use super::durable::{OnceDurable, TableJournal};
 use super::ticket::{Pending, Ticket};
 use crate::error::Result;
 use crate::sample::Draws;
@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// The outcome of a request for draws, once it is durable that their items are used up.
-pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn Durable>) -> Ticket<Draws> {
+pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn TableJournal>) -> Ticket<Draws> {
     match outcome {
         Ok(draws) if draws.consuming => {
             Ticket::pending(Box::new(OnceDurable::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
@@ -23,7 +23,7 @@ pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn Durable
 pub(super) struct OnceConsumed {
     /// Held while the thread that waits is parked.
     stage: Mutex<ConsumedStage>,
-    durable: Arc<dyn Durable>,
+    durable: Arc<dyn TableJournal>,
 }
 
 struct ConsumedStage {
@@ -37,7 +37,7 @@ fn taken(stage: &mut ConsumedStage) -> Ticket<Draws> {
 }
 
 impl OnceConsumed {
-    pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn Durable>) -> Self {
+    pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn TableJournal>) -> Self {
         Self { stage: Mutex::new(ConsumedStage { ticket, made: false }), durable }
     }
 

@@ -5,7 +5,7 @@
 //! as data.
 
 use crate::item::Key;
-use crate::table::types::copies::{Copied, FirstDraw};
+use crate::table::types::copies::{CopyStats, FirstDraw};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub(super) struct CopyCounts {
 }
 
 impl CopyCounts {
-    pub(super) fn get(&self) -> Copied {
+    pub(super) fn get(&self) -> CopyStats {
         let [inserted, dropped, waiting] =
             [&self.inserted, &self.dropped, &self.waiting].map(|count| count.load(Relaxed));
-        Copied { inserted, dropped, waiting }
+        CopyStats { inserted, dropped, waiting }
     }
 
     pub(super) fn clear(&self) {
@@ -38,14 +38,14 @@ impl CopyCounts {
 /// A table that accepts copies. Each call takes its lock.
 pub(super) trait CopyTarget: Send + Sync {
     /// Inserts or queues copies; true if that freed bytes, and true if an insert there waits for bytes.
-    fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool);
+    fn offer(&self, first: &[FirstDraw], how: &CopyExtension) -> (bool, bool);
 
     /// Drops copies that timed out.
     fn drop_late(&self);
 }
 
 /// One extension of a table in use.
-pub(super) struct Copying {
+pub(super) struct CopyExtension {
     pub(super) target: Weak<dyn CopyTarget>,
     pub(super) timeout: Option<Duration>,
     pub(super) counts: Arc<CopyCounts>,

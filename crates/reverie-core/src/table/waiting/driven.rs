@@ -40,10 +40,10 @@ impl Withdrawal {
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-struct Driven<T> {
+struct DrivenRequest<T> {
     /// Held while the future is polled.
     state: Mutex<DrivenState<T>>,
-    wakes: Arc<Wakes>,
+    wakes: Arc<WakeSignal>,
     withdrawal: Withdrawal,
 }
 
@@ -53,7 +53,7 @@ struct DrivenState<T> {
 }
 
 /// Whether the future can go on, for the thread or the task that waits for it.
-struct Wakes {
+struct WakeSignal {
     state: Mutex<WakeState>,
     woken: Condvar,
 }
@@ -63,7 +63,7 @@ struct WakeState {
     waker: Option<Waker>,
 }
 
-impl Wakes {
+impl WakeSignal {
     /// True if it was woken since the last call.
     fn take(&self) -> bool {
         std::mem::take(&mut lock(&self.state).woken)
@@ -78,7 +78,7 @@ impl Wakes {
     }
 }
 
-impl Wake for Wakes {
+impl Wake for WakeSignal {
     fn wake(self: Arc<Self>) {
         let waker = {
             let mut state = lock(&self.state);
@@ -92,7 +92,7 @@ impl Wake for Wakes {
     }
 }
 
-impl<T> Driven<T> {
+impl<T> DrivenRequest<T> {
     /// Polls the future if it was woken.
     fn drive(&self) {
         let mut state = lock(&self.state);
@@ -108,7 +108,7 @@ impl<T> Driven<T> {
     }
 }
 
-impl<T: Send> Pending<T> for Driven<T> {
+impl<T: Send> Pending<T> for DrivenRequest<T> {
     fn poll(&mut self) -> Option<Result<T>> {
         self.drive();
         lock(&self.state).outcome.take()
@@ -157,8 +157,8 @@ impl<T: Send + 'static> Ticket<T> {
     /// for the ticket. It must end soon, with the part that is done, once the withdrawal is made.
     pub fn driven(future: impl Future<Output = Result<T>> + Send + 'static, withdrawal: Withdrawal) -> Self {
         let state = DrivenState { work: Some(Box::pin(future) as Work<T>), outcome: None };
-        let wakes = Wakes { state: Mutex::new(WakeState { woken: true, waker: None }), woken: Condvar::new() };
-        let mut driven = Driven { state: Mutex::new(state), wakes: Arc::new(wakes), withdrawal };
+        let wakes = WakeSignal { state: Mutex::new(WakeState { woken: true, waker: None }), woken: Condvar::new() };
+        let mut driven = DrivenRequest { state: Mutex::new(state), wakes: Arc::new(wakes), withdrawal };
         match driven.poll() {
             Some(outcome) => Self::done(outcome),
             None => Self::pending(Box::new(driven)),
@@ -171,9 +171,9 @@ mod tests {
     use super::*;
     use crate::table::RequestHolder;
 
-    struct Silent;
+    struct SilentHolder;
 
-    impl RequestHolder<u32> for Silent {
+    impl RequestHolder<u32> for SilentHolder {
         fn withdraw(&self, _: u64) -> Option<u32> {
             None
         }
@@ -181,8 +181,8 @@ mod tests {
 
     /// A request of two steps that adds their outcomes, and returns the first if it is withdrawn.
     fn sum() -> (Ticket<u32>, Vec<super::super::promise::Promise<u32>>) {
-        let (first, one) = Ticket::promised(Arc::new(Silent), 1, false);
-        let (second, other) = Ticket::promised(Arc::new(Silent), 2, false);
+        let (first, one) = Ticket::promised(Arc::new(SilentHolder), 1, false);
+        let (second, other) = Ticket::promised(Arc::new(SilentHolder), 2, false);
         let withdrawal = Withdrawal::default();
         let seen = withdrawal.clone();
         let sum = async move {
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_is_woken_for_each_step() {
-        struct Count(std::sync::atomic::AtomicUsize);
-        impl Wake for Count {
+        struct WakeCounter(std::sync::atomic::AtomicUsize);
+        impl Wake for WakeCounter {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let (mut ticket, mut promises) = sum();
-        let count = Arc::new(Count(Default::default()));
+        let count = Arc::new(WakeCounter(Default::default()));
         let waker: Waker = count.clone().into();
         for step in 1..=2 {
             assert!(!ticket.is_done_or_wakes(&waker));

@@ -6,7 +6,7 @@ use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::sample::Draws;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::table::types::changes::Updated;
+use crate::table::types::changes::ChangeCounts;
 use crate::table::types::inserts::Keys;
 use crate::table::types::journal::JournalInfo;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// A journal of tables.
-pub trait Durable: Send + Sync {
+pub trait TableJournal: Send + Sync {
     /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
     ///
     /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of that.
@@ -22,7 +22,7 @@ pub trait Durable: Send + Sync {
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
     ///
-    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`Durable::check`].
+    /// With `at_once` the journal does not wait for the end of its interval. Fails as [`TableJournal::check`].
     fn durable(&self, at_once: bool) -> Ticket<()>;
 
     /// Called by a thread that is about to block for a barrier: does the work for all barriers here, if it can.
@@ -87,13 +87,13 @@ impl Outcome for () {
     }
 }
 
-impl Outcome for Updated {
+impl Outcome for ChangeCounts {
     fn not_committed(self, why: String) -> Result<Self> {
         Err(Error::NotCommitted { keys: Keys::new(), why })
     }
 }
 
-impl Outcome for (Updated, Updated) {
+impl Outcome for (ChangeCounts, ChangeCounts) {
     fn not_committed(self, why: String) -> Result<Self> {
         Err(Error::NotCommitted { keys: Keys::new(), why })
     }
@@ -119,7 +119,7 @@ const COMMITS_FROM: Duration = Duration::from_millis(10);
 pub(super) struct OnceDurable<T> {
     /// Held while the thread that waits is parked.
     stage: Mutex<DurableStage<T>>,
-    durable: Arc<dyn Durable>,
+    durable: Arc<dyn TableJournal>,
 }
 
 enum DurableStage<T> {
@@ -132,7 +132,7 @@ enum DurableStage<T> {
 }
 
 impl<T: Outcome> OnceDurable<T> {
-    pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn Durable>) -> Self {
+    pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn TableJournal>) -> Self {
         let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
         // The journal knows of it from now on, also if no caller ever waits.
         drop(once.stage());
@@ -272,7 +272,7 @@ mod tests {
 
     struct Barriers;
 
-    impl Durable for NeverWrites {
+    impl TableJournal for NeverWrites {
         fn barrier(&self) -> Ticket<()> {
             let (ticket, promise) = Ticket::promised(Arc::new(Barriers), 0, false);
             lock(&self.0).push(promise);

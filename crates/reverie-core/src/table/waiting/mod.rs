@@ -3,7 +3,7 @@
 //! Contains everything with a lock, a condition variable, a clock or an atomic. Which item is drawn, and whether a
 //! request must wait, is decided in `policy`. Only decisions run under the lock: no copy, no drop of items, no wait.
 
-mod after;
+mod deferred_work;
 mod budget;
 mod consumed;
 mod copies;

@@ -3,9 +3,9 @@
 //! There are two queues, inserts and samples, each in order of arrival. Every change of the counters tries both heads:
 //! with one queue, a sample behind a blocked insert would wait for ever.
 
-use super::after::After;
 use super::budget::Budget;
 use super::copies::InsertedCopy;
+use super::deferred_work::DeferredWork;
 use super::insert_queue::InsertQueue;
 use super::sample_queue::{PendingTally, SampleQueue};
 use super::senders::Senders;
@@ -14,12 +14,12 @@ use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::Arc;
 use crate::table::policy::table::Table;
-use crate::table::types::blocked::{Blocked, Obstacle};
+use crate::table::types::blocked_times::{BlockReason, BlockedTimes};
 use crate::table::types::info::Times;
 use crate::table::types::inserts::{Keys, Priority};
 use crate::table::types::senders::{Arrivals, Sender};
-use crate::table::types::tally::{Seen, Tally};
-use crate::table::types::why::{Limit, Starved};
+use crate::table::types::tally::{SeenTally, Tally};
+use crate::table::types::wait_report::{ByteLimit, ByteShortage};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub(super) struct TableState {
     pub(super) incarnations: Xoshiro256PlusPlus,
     pub(super) closed: bool,
     pub(super) times: Times,
-    pub(super) inserts_blocked: Blocked,
-    pub(super) samples_blocked: Blocked,
+    pub(super) inserts_blocked: BlockedTimes,
+    pub(super) samples_blocked: BlockedTimes,
     pub(super) created: Duration,
     pub(super) operations: u32,
     /// A thread makes the draws of the first waiting request, over several holds of the lock.
@@ -115,7 +115,7 @@ impl TableState {
     }
 
     /// The bytes that the first waiting insert waits for, if only the server's budget holds it back.
-    pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
+    pub(super) fn starves(&self, budget: &Budget) -> Option<ByteShortage> {
         let item = self.inserts.first()?.next()?;
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
@@ -148,19 +148,19 @@ impl TableState {
     /// Notes what holds the first insert and the first sample back, after both were tried.
     pub(super) fn note_blocked(&mut self, now: Duration, budget: Option<&Budget>) {
         let insert = self.inserts.first().map(|first| match budget {
-            _ if !self.table.can_insert() => Obstacle::Limiter,
-            None => Obstacle::Turn,
+            _ if !self.table.can_insert() => BlockReason::Limiter,
+            None => BlockReason::Turn,
             Some(budget) => match budget.blocks(&self.table, first.next()).map(|starved| starved.of) {
-                Some(Limit::Total) => Obstacle::Bytes,
-                Some(Limit::Memory) => Obstacle::Memory,
-                None => Obstacle::Turn,
+                Some(ByteLimit::Total) => BlockReason::Bytes,
+                Some(ByteLimit::Memory) => BlockReason::Memory,
+                None => BlockReason::Turn,
             },
         });
         self.inserts_blocked.note(insert, now);
         let sample = self.samples.front().map(|first| match first.request.without_replacement {
-            _ if !self.table.limiter().can_sample(self.table.counters(), 1) => Obstacle::Limiter,
-            true => Obstacle::Items,
-            false => Obstacle::Turn,
+            _ if !self.table.limiter().can_sample(self.table.counters(), 1) => BlockReason::Limiter,
+            true => BlockReason::Items,
+            false => BlockReason::Turn,
         });
         self.samples_blocked.note(sample, now);
     }
@@ -255,7 +255,7 @@ impl TableState {
     }
 
     /// True if the table differs from what was seen.
-    pub(super) fn differs(&self, seen: &Seen) -> bool {
+    pub(super) fn differs(&self, seen: &SeenTally) -> bool {
         self.table.differs(seen, self.inserts.items())
     }
 
@@ -279,7 +279,7 @@ impl TableState {
     }
 
     /// Completes the requests that waited for the table to change.
-    pub(super) fn serve_pending_tallies(&mut self, now: Duration, after: &mut After) {
+    pub(super) fn serve_pending_tallies(&mut self, now: Duration, after: &mut DeferredWork) {
         if self.pending_tallies.is_empty() {
             return;
         }
@@ -296,7 +296,7 @@ impl TableState {
     ///
     /// True if the draws of one hold of the lock were used up first: the caller must come again, and no other thread
     /// draws until then.
-    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
+    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut DeferredWork) -> bool {
         let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
         self.take_late(now, after);
         loop {
@@ -351,7 +351,7 @@ impl TableState {
     }
 
     /// Removes copies that timed out from the queue.
-    pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
+    pub(super) fn take_late(&mut self, now: Duration, after: &mut DeferredWork) {
         while let Some(pending) = self.inserts.remove_late(now) {
             pending.copy.iter().for_each(|copy| copy.end(false));
             after.late.push(pending);

@@ -2,10 +2,12 @@
 //!
 //! No other file of the core writes this reason.
 
-use crate::error::{Counted, Error};
+use crate::error::{CountedNoun, Error};
 use crate::table::types::blocks::{InsertBlock, SampleBlock};
 use crate::table::types::limiter::Counters;
-use crate::table::types::why::{InsertReason, Limit, SampleReason, Starved, Unmovable, Waiting, Why};
+use crate::table::types::wait_report::{
+    ByteLimit, ByteShortage, InsertReason, SampleReason, UnmovableBytes, WaitEntry, WaitReport,
+};
 use std::fmt;
 
 impl fmt::Display for InsertReason {
@@ -44,7 +46,7 @@ impl fmt::Display for InsertReason {
     }
 }
 
-impl fmt::Display for Unmovable {
+impl fmt::Display for UnmovableBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, open } = self;
         write!(
@@ -62,7 +64,7 @@ impl fmt::Display for SampleReason {
                 write!(
                     f,
                     "without replacement, all {} of the table are in the batch already; more inserts free it",
-                    Counted(*size, "item")
+                    CountedNoun(*size, "item")
                 )
             }
             SampleReason::Turn => f.write_str("others are before it in the queue"),
@@ -70,7 +72,7 @@ impl fmt::Display for SampleReason {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WaitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counters { inserts, samples, deletes } = self.counters;
         write!(
@@ -78,10 +80,10 @@ impl fmt::Display for Why {
             "table '{}': {} of {}, {}, {}, {}.",
             self.table,
             self.size,
-            Counted(self.max_size, "item"),
-            Counted(inserts, "insert"),
-            Counted(samples, "sample"),
-            Counted(deletes, "delete")
+            CountedNoun(self.max_size, "item"),
+            CountedNoun(inserts, "insert"),
+            CountedNoun(samples, "sample"),
+            CountedNoun(deletes, "delete")
         )?;
         if self.closed {
             return f.write_str(
@@ -92,25 +94,25 @@ impl fmt::Display for Why {
             write!(f, " The journal has stopped, and every insert is refused until a server starts again: {error}.")?;
         }
         if self.leased > 0 {
-            write!(f, " {} not acknowledged by their clients yet.", Counted(self.leased, "sample"))?;
+            write!(f, " {} not acknowledged by their clients yet.", CountedNoun(self.leased, "sample"))?;
         }
         if let Some((waiting, unsynced)) = self.waiting_for_disk {
             write!(
                 f,
                 " {} waiting for the disk: {unsynced} bytes of the journal may not be on it yet.",
-                Counted(waiting, "request")
+                CountedNoun(waiting, "request")
             )?;
         }
         let queue = |f: &mut fmt::Formatter<'_>,
                      name: &'static str,
                      count: u64,
-                     queue: &[Waiting],
+                     queue: &[WaitEntry],
                      reason: Option<&dyn fmt::Display>| match (queue.first(), reason) {
             (Some(first), reason) => {
                 write!(
                     f,
                     " {} waiting, the first for {:.1} s with {} of {} done",
-                    Counted(count, name),
+                    CountedNoun(count, name),
                     first.since.as_secs_f64(),
                     first.done,
                     first.wanted
@@ -158,7 +160,7 @@ impl fmt::Display for SampleBlock {
         match *self {
             Self::BelowMinSize { size, min_size_to_sample, inserts_needed } => {
                 needed(f, inserts_needed, "insert", "sample")?;
-                write!(f, "{size} of {} (min_size_to_sample)", Counted(min_size_to_sample, "item"))?;
+                write!(f, "{size} of {} (min_size_to_sample)", CountedNoun(min_size_to_sample, "item"))?;
                 if inserts_needed != Some(min_size_to_sample - size) {
                     f.write_str(", and the ratio of samples to inserts asks for more (min_diff)")?;
                 }
@@ -169,8 +171,8 @@ impl fmt::Display for SampleBlock {
                 write!(
                     f,
                     "{} * {samples_per_insert} (samples_per_insert) - {} - 1 is {diff}, below {min_diff} (min_diff)",
-                    Counted(inserts, "insert"),
-                    Counted(samples, "sample")
+                    CountedNoun(inserts, "insert"),
+                    CountedNoun(samples, "sample")
                 )
             }
         }
@@ -185,8 +187,8 @@ impl fmt::Display for InsertBlock {
                 write!(
                     f,
                     "({} + 1) * {samples_per_insert} (samples_per_insert) - {} is {diff}, above {max_diff} (max_diff)",
-                    Counted(inserts, "insert"),
-                    Counted(samples, "sample")
+                    CountedNoun(inserts, "insert"),
+                    CountedNoun(samples, "sample")
                 )
             }
             Self::RationUsedUp { inserts, ration: 0 } => write!(
@@ -198,28 +200,28 @@ impl fmt::Display for InsertBlock {
                 f,
                 "this table is a shard (rate_limiters.Rationed) and its ration is used up, {} of {ration} admitted: \
                  the client with the rate_limiter of all shards hands out more as it samples",
-                Counted(inserts, "insert")
+                CountedNoun(inserts, "insert")
             ),
         }
     }
 }
 
 /// The refusal of an insert that waits for bytes that no table can free.
-pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
+pub(super) fn refusal(table: &str, starved: &ByteShortage) -> Error {
     let hint = match (starved.of, starved.unmovable) {
-        (Limit::Total, _) => {
+        (ByteLimit::Total, _) => {
             "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, or give the tables \
              a max_bytes of their own"
                 .to_owned()
         }
-        (Limit::Memory, Some(unmovable)) => {
+        (ByteLimit::Memory, Some(unmovable)) => {
             let length = if unmovable.index > unmovable.open { "longer" } else { "shorter" };
             format!(
                 "{unmovable}, and no table gives bytes back by being sampled: raise the server's memory_bytes, lower max_size, \
                  or write {length} chunks"
             )
         }
-        (Limit::Memory, None) => {
+        (ByteLimit::Memory, None) => {
             "no chunk can move to the disk and no table gives bytes back by being sampled: raise the server's \
              memory_bytes or disk_bytes, lower max_size, or write shorter chunks"
                 .to_owned()

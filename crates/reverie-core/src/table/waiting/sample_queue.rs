@@ -3,7 +3,7 @@
 use super::promise::OutcomeCell;
 use crate::sample::{Draws, Lease, Lender, SampleRequest};
 use crate::sync::Arc;
-use crate::table::types::tally::{Seen, Tally};
+use crate::table::types::tally::{SeenTally, Tally};
 use std::collections::VecDeque;
 use std::sync::Weak;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl PendingSample {
 /// A request of a client that draws from several shards, waiting for a change of this one.
 pub(super) struct PendingTally {
     pub(super) id: u64,
-    pub(super) seen: Seen,
+    pub(super) seen: SeenTally,
     pub(super) cell: Arc<OutcomeCell<Tally>>,
 }
 

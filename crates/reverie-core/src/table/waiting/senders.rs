@@ -5,13 +5,13 @@
 
 use crate::table::types::delta::SenderChange;
 use crate::table::types::inserts::Keys;
-use crate::table::types::senders::{Arrivals, Sender, Sent};
+use crate::table::types::senders::{Arrivals, Sender, SentInsert};
 use std::collections::{HashMap, VecDeque};
 
 /// The origin of an insert, for as long as its sender is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
-    sent: Sent,
+    sent: SentInsert,
     /// See [`SenderRecord::since`].
     since: u64,
 }
@@ -89,7 +89,7 @@ impl Senders {
     }
 
     /// Returns the origin of an insert; its sender is known from now on.
-    pub(super) fn origin(&mut self, sent: Sent) -> Origin {
+    pub(super) fn origin(&mut self, sent: SentInsert) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
             self.count += 1;
             SenderRecord { since: self.count, arrivals: VecDeque::new(), received: 0 }
@@ -98,7 +98,7 @@ impl Senders {
     }
 
     /// The insert of an origin; `None` if its sender was forgotten meanwhile.
-    pub(super) fn known(&self, origin: Origin) -> Option<Sent> {
+    pub(super) fn known(&self, origin: Origin) -> Option<SentInsert> {
         let known = self.all.get(&origin.sent.sender)?;
         (known.since == origin.since).then_some(origin.sent)
     }
@@ -168,7 +168,7 @@ mod tests {
         let (mut senders, sender) = (Senders::default(), [7; 16]);
         let keys = |number: u64| Keys::from_iter([Key::from(number as i64)]);
         let arrive = |senders: &mut Senders, number| {
-            let origin = senders.origin(Sent { sender, number });
+            let origin = senders.origin(SentInsert { sender, number });
             senders.arrived(origin, &keys(number));
         };
         let known = |senders: &Senders| senders.all[&sender].arrivals();

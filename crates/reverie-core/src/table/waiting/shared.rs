@@ -15,10 +15,10 @@ mod starving;
 mod why;
 mod withdrawing;
 
-use super::after::After;
 use super::budget::Budget;
-use super::copies::Copying;
-use super::durable::Durable;
+use super::copies::CopyExtension;
+use super::deferred_work::DeferredWork;
+use super::durable::TableJournal;
 use super::insert_queue::{InsertQueue, PendingInsert};
 use super::promise::OutcomeCell;
 use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, RemainingWork, TableState};
@@ -29,13 +29,13 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, Lease, SampleRequest};
-use crate::sync::{Arc, Deciding, Mutex, lock};
+use crate::sync::{Arc, DecisionGuard, Mutex, lock};
 use crate::table::policy::table::Table;
-use crate::table::types::blocked::Blocked;
+use crate::table::types::blocked_times::BlockedTimes;
 use crate::table::types::info::Times;
 use crate::table::types::inserts::{Inserts, Keys, Priority};
 use crate::table::types::options::{Change, TableOptions};
-use crate::table::types::senders::Sent;
+use crate::table::types::senders::SentInsert;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::OnceLock;
@@ -47,9 +47,9 @@ pub struct SharedTable {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) budget: Option<Arc<Budget>>,
     /// Tables that get copies of its items.
-    pub(super) copying: OnceLock<Vec<Copying>>,
+    pub(super) copying: OnceLock<Vec<CopyExtension>>,
     /// The journal that what is done here is written to.
-    durable: OnceLock<Arc<dyn Durable>>,
+    durable: OnceLock<Arc<dyn TableJournal>>,
     /// Guards the table and both queues. Only decisions run under it.
     ///
     /// Never under it: copying or decoding bytes, waiting, waking, dropping items, taking any other lock.
@@ -57,9 +57,9 @@ pub struct SharedTable {
 }
 
 /// Lets other threads take over when the waking thread panicked.
-struct Driving<'a>(&'a SharedTable);
+struct DriverPanicGuard<'a>(&'a SharedTable);
 
-impl Drop for Driving<'_> {
+impl Drop for DriverPanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = lock(&self.0.state);
@@ -93,8 +93,8 @@ impl SharedTable {
             incarnations,
             closed: false,
             times: Times::default(),
-            inserts_blocked: Blocked::default(),
-            samples_blocked: Blocked::default(),
+            inserts_blocked: BlockedTimes::default(),
+            samples_blocked: BlockedTimes::default(),
             created: clock.now(),
             operations: 0,
             driven: false,
@@ -123,7 +123,7 @@ impl SharedTable {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
         // Very many draws, items that must leave, or inserts that may continue: this thread continues, and releases the
         // lock in between.
-        let driving = rest.is_any().then(|| Driving(self));
+        let driving = rest.is_any().then(|| DriverPanicGuard(self));
         while rest.is_any() {
             let (more, mine) = (freed, rest);
             ((), freed, starves, rest) = self.hold(|state, _| state.resume(mine));
@@ -136,9 +136,9 @@ impl SharedTable {
     /// One hold of the lock; returns the remaining work, which the caller must continue.
     fn hold<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool, RemainingWork) {
         let now = self.clock.now();
-        let mut after = After::default();
+        let mut after = DeferredWork::default();
         let mut state = lock(&self.state);
-        let deciding = Deciding::new();
+        let deciding = DecisionGuard::new();
         let result = decision(&mut state, now);
         let budget = self.budget.as_deref();
         let draws = state.serve(now, budget, &mut after);
@@ -195,7 +195,7 @@ impl SharedTable {
     pub(super) fn insert_of(
         self: &Arc<Self>,
         items: Inserts,
-        sent: Option<Sent>,
+        sent: Option<SentInsert>,
         before: Keys,
     ) -> Result<Ticket<Keys>> {
         self.check_durable()?;
@@ -301,7 +301,7 @@ impl SharedTable {
         let now = self.clock.now();
         let (inserts, samples, pending_tallies) = {
             let mut state = lock(&self.state);
-            let _deciding = Deciding::new();
+            let _deciding = DecisionGuard::new();
             state.closed = true;
             // For a last checkpoint: the inserted part of inserts that wait.
             let arrivals = state.arrivals();

@@ -9,7 +9,7 @@ use crate::table::policy::slots::page::Spares;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Spare pages that the tables have until it is dropped; then they return the rest.
-pub struct Spared<'a> {
+pub struct SparePagesGuard<'a> {
     tables: &'a Tables,
     given: u64,
 }
@@ -20,11 +20,11 @@ impl Tables {
     /// Use it before a cut: while the cut exists, the first change of a page copies it. Takes as long as touching that
     /// memory; no lock is held meanwhile. A table has the spare pages of one caller: if two callers overlap, the second
     /// has all, and further copies go to newly allocated memory.
-    pub fn spare(&self) -> Spared<'_> {
+    pub fn spare(&self) -> SparePagesGuard<'_> {
         self.spare_at_most(MOST_BYTES)
     }
 
-    pub(super) fn spare_at_most(&self, bytes: u64) -> Spared<'_> {
+    pub(super) fn spare_at_most(&self, bytes: u64) -> SparePagesGuard<'_> {
         let most = bytes / Spares::PAGE_BYTES;
         let pages: Vec<u64> = self.iter().map(|table| lock(&table.state).table.num_pages()).collect();
         let all: u64 = pages.iter().sum();
@@ -38,11 +38,11 @@ impl Tables {
             let before = lock(&table.state).table.exchange_spares(spares);
             drop(before);
         }
-        Spared { tables: self, given }
+        SparePagesGuard { tables: self, given }
     }
 }
 
-impl Spared<'_> {
+impl SparePagesGuard<'_> {
     /// The bytes that were set aside.
     pub fn size_bytes(&self) -> u64 {
         self.given * Spares::PAGE_BYTES
@@ -60,7 +60,7 @@ impl Spared<'_> {
     }
 }
 
-impl Drop for Spared<'_> {
+impl Drop for SparePagesGuard<'_> {
     fn drop(&mut self) {
         self.left();
     }

@@ -1,6 +1,6 @@
 //! The tables of one server: found by name, with their shared budget of bytes.
 
-use super::budget::{Budget, Holder};
+use super::budget::{Budget, BudgetedTable};
 use super::durable::COMMIT_GRACE;
 use super::held::HeldLeases;
 use super::queues::TableState;
@@ -16,14 +16,14 @@ use crate::sample::{Draws, Lease, SampleRequest, Source};
 use crate::spec::Signature;
 use crate::sync::lock;
 use crate::table::policy::extensions;
-use crate::table::policy::forgotten::Forgotten;
+use crate::table::policy::forgotten_senders::ForgottenSenders;
 use crate::table::policy::table::restore::TableCut;
 use crate::table::types::inserts::{Inserts, Keys, Priority};
 use crate::table::types::journal::JournalInfo;
 use crate::table::types::lessee::Lessee;
 use crate::table::types::options::TableOptions;
-use crate::table::types::restoring::Leased;
 use crate::table::types::senders::Sender;
+use crate::table::types::table_contents::LeasedSlot;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// All tables of a server as they were at one moment.
 #[derive(Debug)]
-pub struct Cuts {
+pub struct ServerCut {
     /// One for each table, in the order of the tables.
     pub tables: Vec<TableCut>,
     /// See [`Tables::forgotten`].
@@ -49,7 +49,7 @@ pub struct Tables {
     meter: Arc<Meter>,
     max_bytes: Option<u64>,
     /// Guards the names only.
-    forgotten: Mutex<Forgotten>,
+    forgotten: Mutex<ForgottenSenders>,
     held: HeldLeases,
     checkpointer: OnceLock<Checkpointer>,
     /// The clock's reading in the newest checkpoint. Held for a copy; no request waits for it.
@@ -119,7 +119,7 @@ impl Tables {
         if let Some(budget) = &budget {
             budget.hold(tables.iter().map(|table| {
                 let table: Weak<SharedTable> = Arc::downgrade(table);
-                table as Weak<dyn Holder>
+                table as Weak<dyn BudgetedTable>
             }));
             let waiting = Arc::downgrade(budget);
             meter.on_freed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
@@ -190,11 +190,11 @@ impl Tables {
         if self.journal().is_some() { COMMIT_GRACE } else { Duration::ZERO }
     }
 
-    /// A ticket that is done once everything that was done before this call is on the disk; see [`Durable::durable`].
+    /// A ticket that is done once everything done before this call is on the disk; see [`TableJournal::durable`].
     ///
     /// `InvalidArgument` without a journal.
     ///
-    /// [`Durable::durable`]: super::durable::Durable::durable
+    /// [`TableJournal::durable`]: super::durable::TableJournal::durable
     pub fn durable(&self, at_once: bool) -> Ticket<()> {
         let durable = self.tables.first().and_then(|table| table.durable(at_once));
         durable.unwrap_or_else(|| {
@@ -208,18 +208,18 @@ impl Tables {
     ///
     /// All tables are locked together while references to their pages are taken. This is the only place that holds
     /// several tables' locks, always taken in the tables' order.
-    pub fn cut(&self) -> Result<Cuts> {
+    pub fn cut(&self) -> Result<ServerCut> {
         self.cut_where(TableState::open)
     }
 
     /// A cut of closed tables as they were when they were closed. Fails while one is open.
     ///
     /// Nothing is inserted or acknowledged any more.
-    pub fn last_cut(&self) -> Result<Cuts> {
+    pub fn last_cut(&self) -> Result<ServerCut> {
         self.cut_where(TableState::shut)
     }
 
-    fn cut_where(&self, fits: impl Fn(&TableState, &str) -> Result<()>) -> Result<Cuts> {
+    fn cut_where(&self, fits: impl Fn(&TableState, &str) -> Result<()>) -> Result<ServerCut> {
         let mut states = Vec::with_capacity(self.tables.len());
         let mut started = None;
         for table in &self.tables {
@@ -238,16 +238,16 @@ impl Tables {
         let started = started.unwrap_or(now);
         // After the tables: a sender that is forgotten meanwhile is either still known to the tables, or in this list.
         let forgotten = self.forgotten().names();
-        Ok(Cuts { tables, forgotten, now, pause: now.saturating_sub(started) })
+        Ok(ServerCut { tables, forgotten, now, pause: now.saturating_sub(started) })
     }
 
     /// Senders that were forgotten while they might still retry inserts that are done.
-    pub fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
+    pub fn forgotten(&self) -> MutexGuard<'_, ForgottenSenders> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leases draws again that a request held when the journal ended, until its client claims them.
-    pub fn hold_lease(&self, table: &str, lessee: Lessee, slots: &[Leased]) -> Result<()> {
+    pub fn hold_lease(&self, table: &str, lessee: Lessee, slots: &[LeasedSlot]) -> Result<()> {
         let lease = self.get(table)?.lease_again(lessee, slots);
         self.held.add(lessee.sender, lessee.request, lease);
         Ok(())

@@ -57,12 +57,12 @@ pub(super) trait Pending<T>: Send + Sync {
     }
 }
 
-struct Mapped<T, U> {
+struct MappedTicket<T, U> {
     ticket: Ticket<T>,
     map: fn(T) -> U,
 }
 
-impl<T: Default + Send + Sync, U> Pending<U> for Mapped<T, U> {
+impl<T: Default + Send + Sync, U> Pending<U> for MappedTicket<T, U> {
     fn poll(&mut self) -> Option<Result<U>> {
         self.ticket.poll().map(|outcome| outcome.map(self.map))
     }
@@ -106,7 +106,7 @@ impl<T> Ticket<T> {
         let mut ticket = self;
         let state = match ticket.poll() {
             Some(outcome) => TicketState::Done(outcome.map(map)),
-            None => TicketState::Pending(Box::new(Mapped { ticket, map })),
+            None => TicketState::Pending(Box::new(MappedTicket { ticket, map })),
         };
         Ticket { state }
     }
@@ -300,9 +300,9 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    struct Silent;
+    struct SilentHolder;
 
-    impl RequestHolder<u32> for Silent {
+    impl RequestHolder<u32> for SilentHolder {
         fn withdraw(&self, _id: u64) -> Option<u32> {
             None
         }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_promise_that_is_dropped_unanswered_ends_the_wait_with_an_error_and_so_does_cancelling() {
         for cancels in [false, true] {
-            let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            let (mut ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
             assert!(ticket.poll().is_none());
             drop(promise);
             let outcome = if cancels { ticket.cancel() } else { ticket.wait(Duration::ZERO).expect("it is answered") };
@@ -321,28 +321,28 @@ mod tests {
 
     #[test]
     fn a_promise_that_was_kept_is_not_broken_by_its_end() {
-        let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+        let (mut ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
         promise.fill(Ok(7));
         assert_eq!(ticket.poll(), Some(Ok(7)));
     }
 
     #[test]
     fn the_outcome_of_a_mapped_ticket_is_mapped_whether_it_is_there_or_arrives_or_is_a_part_of_what_was_wanted() {
-        struct Partial;
-        impl RequestHolder<u32> for Partial {
+        struct PartialHolder;
+        impl RequestHolder<u32> for PartialHolder {
             fn withdraw(&self, id: u64) -> Option<u32> {
                 Some(id as u32)
             }
         }
         let twice = |n: u32| u64::from(2 * n);
         assert_eq!(Ticket::done(Ok(3)).map(twice).poll(), Some(Ok(6)));
-        let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+        let (ticket, promise) = Ticket::promised(Arc::new(SilentHolder), 1, false);
         let mut ticket = ticket.map(twice);
         assert!(!ticket.is_done() && ticket.poll().is_none());
         promise.fill(Ok(4));
         assert!(ticket.is_done());
         assert_eq!(ticket.wait(Duration::ZERO), Some(Ok(8)));
-        let waiting = || Ticket::promised(Arc::new(Partial), 5, false);
+        let waiting = || Ticket::promised(Arc::new(PartialHolder), 5, false);
         let (ticket, _promise) = waiting();
         assert_eq!(ticket.map(twice).cancel(), Ok(10));
         let (ticket, _promise) = waiting();

@@ -2,7 +2,7 @@
 
 use super::limits::{DecoderLimits, broken, layout_bytes};
 use super::names::Names;
-use crate::bulk::BulkIn;
+use crate::bulk::BulkSource;
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter, Compression, Layout, Meter, filled};
 use reverie_core::{Error, Result};
@@ -64,7 +64,7 @@ pub(super) fn take(
     limits: &DecoderLimits,
     meter: &Arc<Meter>,
     message: &proto::ChunkCells,
-    bulk: &dyn BulkIn,
+    bulk: &dyn BulkSource,
 ) -> Result<()> {
     let name = message.chunk;
     let layout = message.layout.as_ref().map(|layout| layouts.get(layout, limits)).transpose()?;
@@ -94,7 +94,7 @@ pub(super) fn take(
 }
 
 /// Adds cells to a known chunk. A packed chunk has all its cells already, as has one that is sealed.
-fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, bulk: &dyn BulkIn) -> Result<()> {
+fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, bulk: &dyn BulkSource) -> Result<()> {
     let Some(writer) = open else { return Ok(()) };
     if message.columns.is_empty() {
         push_rows(name, writer, message, bulk)?;
@@ -117,13 +117,13 @@ fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, 
     Ok(())
 }
 
-fn packed_bytes(packed: &proto::PackedRange, bulk: &dyn BulkIn) -> Result<Box<[u8]>> {
+fn packed_bytes(packed: &proto::PackedRange, bulk: &dyn BulkSource) -> Result<Box<[u8]>> {
     check_range(bulk, packed.offset, Some(packed.size_bytes))?;
     Ok(filled(packed.size_bytes as usize, |to| bulk.copy_to(packed.offset, to)))
 }
 
 /// Checks that the bulk has these bytes.
-fn check_range(bulk: &dyn BulkIn, offset: u64, size: Option<u64>) -> Result<()> {
+fn check_range(bulk: &dyn BulkSource, offset: u64, size: Option<u64>) -> Result<()> {
     match size.and_then(|size| offset.checked_add(size)).filter(|end| *end <= bulk.len()) {
         Some(_) => Ok(()),
         None => Err(broken(format!("bytes from {offset} on of the {} of a message", bulk.len()))),
@@ -140,7 +140,7 @@ fn overlap(name: u64, writer: &ChunkWriter, column: usize, first: u64, cells: u3
     Ok((have - first).min(u64::from(cells)) as u32)
 }
 
-fn push_rows(name: u64, writer: &mut ChunkWriter, message: &proto::ChunkCells, bulk: &dyn BulkIn) -> Result<()> {
+fn push_rows(name: u64, writer: &mut ChunkWriter, message: &proto::ChunkCells, bulk: &dyn BulkSource) -> Result<()> {
     let (layout, cells) = (Arc::clone(writer.layout()), message.cells);
     let columns = layout.num_columns();
     if !message.lead.is_empty() && message.lead.len() != columns {
@@ -159,13 +159,13 @@ fn push_rows(name: u64, writer: &mut ChunkWriter, message: &proto::ChunkCells, b
 }
 
 /// Copies `n` cells, which were checked to fit and to be in the bulk.
-fn push(writer: &mut ChunkWriter, column: usize, n: u32, offset: u64, bulk: &dyn BulkIn) {
+fn push(writer: &mut ChunkWriter, column: usize, n: u32, offset: u64, bulk: &dyn BulkSource) {
     if n > 0 {
         writer.push_cells_with(column, n as usize, |at, to| bulk.copy_to(offset + at as u64, to));
     }
 }
 
-fn push_column(name: u64, writer: &mut ChunkWriter, cells: &proto::ColumnCells, bulk: &dyn BulkIn) -> Result<()> {
+fn push_column(name: u64, writer: &mut ChunkWriter, cells: &proto::ColumnCells, bulk: &dyn BulkSource) -> Result<()> {
     let (column, n) = (cells.column as usize, cells.cells);
     let layout = Arc::clone(writer.layout());
     if column >= layout.num_columns() {

@@ -10,13 +10,13 @@ const KEPT: usize = 1 << 16;
 /// The episodes and streams of a session by its client's numbers: kept across its connections.
 #[derive(Debug, Default)]
 pub struct Episodes {
-    episodes: Mutex<Renumbered>,
-    streams: Mutex<Renumbered>,
+    episodes: Mutex<EpisodeNumbers>,
+    streams: Mutex<EpisodeNumbers>,
 }
 
 /// The lock is held for a lookup and an insertion.
 #[derive(Debug, Default)]
-struct Renumbered {
+struct EpisodeNumbers {
     numbers: HashMap<u32, u32>,
     order: VecDeque<u32>,
 }
@@ -38,7 +38,7 @@ impl Episodes {
     }
 }
 
-impl Renumbered {
+impl EpisodeNumbers {
     fn size_bytes(&self) -> u64 {
         // A map has eight places for seven entries at most, and a byte for each place.
         let entry = size_of::<(u32, u32)>() + 1;
@@ -46,11 +46,11 @@ impl Renumbered {
     }
 }
 
-fn lock(known: &Mutex<Renumbered>) -> MutexGuard<'_, Renumbered> {
+fn lock(known: &Mutex<EpisodeNumbers>) -> MutexGuard<'_, EpisodeNumbers> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn number(known: &Mutex<Renumbered>, theirs: u32, next: fn() -> u32) -> u32 {
+fn number(known: &Mutex<EpisodeNumbers>, theirs: u32, next: fn() -> u32) -> u32 {
     if theirs == 0 {
         return 0;
     }

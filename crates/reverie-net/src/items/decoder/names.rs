@@ -2,7 +2,7 @@
 
 use super::episodes::Episodes;
 use super::limits::{DecoderLimits, broken, layout_bytes, too_many};
-use super::released::{Pace, Released};
+use super::released_chunks::{ReleasedChunks, SweepSchedule};
 use crate::convert::numbers;
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter};
@@ -35,9 +35,9 @@ pub(super) struct Names {
     chunks: u64,
     /// The names of the chunks that are counted in `chunks`; some may be released by now.
     loose: Vec<u64>,
-    pace: Pace,
-    reckoning: Pace,
-    released: Released,
+    pace: SweepSchedule,
+    reckoning: SweepSchedule,
+    released: ReleasedChunks,
     /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
     reckoned: u64,
     since: u64,
@@ -63,9 +63,9 @@ impl Names {
             others: 0,
             chunks: 0,
             loose: Vec::new(),
-            pace: Pace::default(),
-            reckoning: Pace::default(),
-            released: Released::default(),
+            pace: SweepSchedule::default(),
+            reckoning: SweepSchedule::default(),
+            released: ReleasedChunks::default(),
             reckoned: 0,
             since: 0,
             named: 0,
@@ -241,7 +241,7 @@ impl Names {
     }
 
     /// Releases all; returns the chunks of items that wait.
-    pub(super) fn release_all(mut self) -> Released {
+    pub(super) fn release_all(mut self) -> ReleasedChunks {
         for known in std::mem::take(&mut self.known).into_values() {
             if let NamedObject::Chunk { chunk, writer } = known {
                 drop(writer);
@@ -251,7 +251,7 @@ impl Names {
         self.released
     }
 
-    pub(super) fn released(&mut self) -> &mut Released {
+    pub(super) fn released(&mut self) -> &mut ReleasedChunks {
         &mut self.released
     }
 }

@@ -1,11 +1,11 @@
 //! The chunks that the server knows, and the cells of each that it has.
 
 use super::super::{FULL_HEAD_BYTES, MAX_ENTRY_BYTES};
-use super::known::{ByAddress, LOOKED_AT, Pushed};
-use crate::bulk::BulkOut;
+use super::known::{ByAddress, LOOKED_AT, PushOutcome};
+use crate::bulk::BulkSink;
 use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use prost::encoding::encoded_len_varint;
-use reverie_core::chunk::{Chunk, PackedBytes, Raw};
+use reverie_core::chunk::{Chunk, PackedBytes, RawCells};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -41,15 +41,15 @@ struct KnownChunk {
 }
 
 /// A note: the part of a chunk that the message will contain.
-struct Note {
+struct ChunkPart {
     address: usize,
     number: u64,
     layout: Option<Box<proto::ChunkLayout>>,
-    what: What,
+    what: ChunkPartBytes,
 }
 
-enum What {
-    Cells(Raw, Columns),
+enum ChunkPartBytes {
+    Cells(RawCells, Columns),
     Packed(PackedBytes),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Chunks {
     turns: VecDeque<usize>,
     /// Chunks named since the last check.
     fresh: usize,
-    notes: Vec<Note>,
+    notes: Vec<ChunkPart>,
     planned: u64,
 }
 
@@ -128,7 +128,7 @@ impl Chunks {
         room: u64,
         named: &mut u64,
         head_bytes: &mut usize,
-    ) -> Result<Option<Pushed>> {
+    ) -> Result<Option<PushOutcome>> {
         let at = address(chunk);
         if !self.known.contains_key(&at) {
             self.name(chunk, named)?;
@@ -140,7 +140,7 @@ impl Chunks {
         if let Some(bytes) = chunk.packed_bytes() {
             return self.note_packed(chunk, bytes, room, head_bytes).map_or(Ok(None), no_room);
         }
-        if let Some(Note { what: What::Cells(raw, columns), .. }) =
+        if let Some(ChunkPart { what: ChunkPartBytes::Cells(raw, columns), .. }) =
             known.note.map(|note| &mut self.notes[note as usize])
         {
             return note_cells(raw, columns, &mut known.sent, &mut self.planned, room).map_or(Ok(None), no_room);
@@ -156,7 +156,12 @@ impl Chunks {
             known.note = Some(self.notes.len() as u32);
             let layout = known.define(chunk);
             *head_bytes += HEAD_BYTES + layout_bytes(chunk) + columns_bytes(chunk);
-            self.notes.push(Note { address: at, number: known.number, layout, what: What::Cells(raw, columns) });
+            self.notes.push(ChunkPart {
+                address: at,
+                number: known.number,
+                layout,
+                what: ChunkPartBytes::Cells(raw, columns),
+            });
         }
         missing.map_or(Ok(None), no_room)
     }
@@ -208,7 +213,7 @@ impl Chunks {
         known.packed = true;
         known.held = None;
         let layout = known.define(chunk);
-        self.notes.push(Note { address: at, number: known.number, layout, what: What::Packed(bytes) });
+        self.notes.push(ChunkPart { address: at, number: known.number, layout, what: ChunkPartBytes::Packed(bytes) });
         None
     }
 
@@ -240,17 +245,17 @@ impl Chunks {
     }
 
     /// Puts the notes into the message and its bulk.
-    pub(super) fn take(&mut self, bulk: &mut dyn BulkOut, chunks: &mut Vec<proto::ChunkCells>) {
+    pub(super) fn take(&mut self, bulk: &mut dyn BulkSink, chunks: &mut Vec<proto::ChunkCells>) {
         self.planned = 0;
         for note in self.notes.drain(..) {
             let message = proto::ChunkCells { chunk: note.number, layout: note.layout, ..Default::default() };
             chunks.push(match note.what {
-                What::Packed(bytes) => {
+                ChunkPartBytes::Packed(bytes) => {
                     let packed = proto::PackedRange { offset: bulk.len(), size_bytes: bytes.len() as u64 };
                     bulk.put(&bytes);
                     proto::ChunkCells { packed: Some(packed), ..message }
                 }
-                What::Cells(raw, columns) => {
+                ChunkPartBytes::Cells(raw, columns) => {
                     if let Some(known) = self.known.get_mut(&note.address) {
                         known.note = None;
                     }
@@ -262,9 +267,9 @@ impl Chunks {
 }
 
 /// The result if the message has no room for a piece; `ResourceExhausted` if no message ever has.
-fn no_room(needed: u64) -> Result<Option<Pushed>> {
+fn no_room(needed: u64) -> Result<Option<PushOutcome>> {
     if needed <= MAX_PIECE_BYTES {
-        return Ok(Some(Pushed::NoRoom { needed }));
+        return Ok(Some(PushOutcome::NoRoom { needed }));
     }
     Err(Error::ResourceExhausted {
         what: "one cell of a column (or one packed chunk) over a network".to_owned(),
@@ -276,7 +281,7 @@ fn no_room(needed: u64) -> Result<Option<Pushed>> {
 
 /// Notes the unsent cells of all columns; returns the bytes of a cell for which there is no room.
 fn note_cells(
-    raw: &Raw,
+    raw: &RawCells,
     columns: &mut [(u32, u32)],
     sent: &mut ColumnCounts,
     planned: &mut u64,
@@ -300,9 +305,9 @@ fn note_cells(
 }
 
 fn put_cells(
-    raw: &Raw,
+    raw: &RawCells,
     columns: &[(u32, u32)],
-    bulk: &mut dyn BulkOut,
+    bulk: &mut dyn BulkSink,
     message: proto::ChunkCells,
 ) -> proto::ChunkCells {
     let (offset, cells) = (bulk.len(), columns.first().map_or(0, |(_, n)| *n));

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// The result of pushing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// The whole request is in the message.
     Whole,
     /// The message has no room for all of the request; the cells that fit are in it, but no item.

@@ -2,7 +2,7 @@
 
 use super::super::slots::Budget;
 use super::SMALLEST;
-use crate::bulk::BulkIn;
+use crate::bulk::BulkSource;
 use crate::mapping::Mapping;
 use crate::proto::{Slot, SlotRange};
 use reverie_core::{Error, Result};
@@ -59,7 +59,7 @@ impl Intake {
     }
 
     /// The bytes of a range. `Protocol` if the range is invalid.
-    pub(crate) fn bytes(&mut self, range: &SlotRange) -> Result<Received<'_>> {
+    pub(crate) fn bytes(&mut self, range: &SlotRange) -> Result<ReceivedBytes<'_>> {
         if self.next.as_ref().is_some_and(|next| next.number == range.slot) {
             // Messages arrive in order: no later one names the previous slot.
             let before = std::mem::replace(&mut self.current, self.next.take());
@@ -77,7 +77,7 @@ impl Intake {
             return Err(wrong());
         }
         (ring.consumed, ring.end) = (consumed, end);
-        Ok(Received { mapping: &ring.mapping, offset: offset as usize, len: range.size_bytes })
+        Ok(ReceivedBytes { mapping: &ring.mapping, offset: offset as usize, len: range.size_bytes })
     }
 
     /// Notes that all ranges up to this one were copied; the position may be sent to the client.
@@ -103,13 +103,13 @@ impl Drop for Intake {
 
 /// Bytes in the server's mapping of an insert slot.
 #[derive(Debug)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedBytes<'a> {
     mapping: &'a Mapping,
     offset: usize,
     len: u64,
 }
 
-impl BulkIn for Received<'_> {
+impl BulkSource for ReceivedBytes<'_> {
     fn len(&self) -> u64 {
         self.len
     }

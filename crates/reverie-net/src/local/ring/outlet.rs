@@ -1,6 +1,6 @@
 //! The client's end of an insert slot.
 
-use crate::bulk::BulkOut;
+use crate::bulk::BulkSink;
 use crate::mapping::Mapping;
 use crate::proto::{Slot, SlotRange};
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub(crate) struct RingOutlet {
 
 /// The place of a message's bytes.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Placed {
+pub(crate) enum BulkPlacement {
     /// In the slot.
     Slot(SlotRange),
     /// They did not fit, and go inside the message.
@@ -85,15 +85,15 @@ impl RingOutlet {
     }
 
     /// Ends the message's bytes.
-    pub(crate) fn end(&mut self) -> Placed {
+    pub(crate) fn end(&mut self) -> BulkPlacement {
         let len = std::mem::take(&mut self.len);
         if let Some(bytes) = self.spilled.take() {
-            return Placed::Spilled(Bytes::from(bytes));
+            return BulkPlacement::Spilled(Bytes::from(bytes));
         }
         self.consumed = self.consumed_before(self.start);
         self.end = self.start + len;
         self.room -= len;
-        Placed::Slot(SlotRange { slot: self.number, start: self.start, size_bytes: len })
+        BulkPlacement::Slot(SlotRange { slot: self.number, start: self.start, size_bytes: len })
     }
 
     fn offset(&self) -> usize {
@@ -101,7 +101,7 @@ impl RingOutlet {
     }
 }
 
-impl BulkOut for RingOutlet {
+impl BulkSink for RingOutlet {
     fn put(&mut self, bytes: &[u8]) {
         let more = bytes.len() as u64;
         if self.spilled.is_none() && self.len + more > self.room {

@@ -6,14 +6,14 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::io::Write;
 
 /// Our reader, and the peer's end of the socket.
-fn hostile(descriptors: Descriptors) -> (SocketReader, UnixStream) {
+fn hostile(descriptors: DescriptorPolicy) -> (SocketReader, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (split(ours, descriptors).unwrap().0, theirs)
 }
 
 fn pair() -> ((SocketReader, Writer), (SocketReader, Writer)) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (split(ours, Descriptors::Welcome).unwrap(), split(theirs, Descriptors::Refused).unwrap())
+    (split(ours, DescriptorPolicy::Welcome).unwrap(), split(theirs, DescriptorPolicy::Refused).unwrap())
 }
 
 fn part(id: u64, len: usize) -> ServerMessage {
@@ -62,7 +62,7 @@ async fn messages_of_all_lengths_arrive_in_order() {
 
 #[tokio::test]
 async fn messages_that_came_together_are_given_without_another_call() {
-    let (mut reader, mut peer) = hostile(Descriptors::Refused);
+    let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
     let bytes = [part(1, 10), part(2, 10), part(3, 10)].iter().flat_map(framed).collect::<Vec<_>>();
     peer.write_all(&bytes[..bytes.len() - 1]).unwrap();
     assert_eq!(reader.next::<ServerMessage>().await.unwrap(), Some(part(1, 10)));
@@ -74,7 +74,7 @@ async fn messages_that_came_together_are_given_without_another_call() {
 
 #[tokio::test]
 async fn a_message_may_come_byte_by_byte() {
-    let (mut reader, mut peer) = hostile(Descriptors::Refused);
+    let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
     let send = async {
         for byte in framed(&part(9, 20)) {
             peer.write_all(&[byte]).unwrap();
@@ -88,11 +88,11 @@ async fn a_message_may_come_byte_by_byte() {
 #[tokio::test]
 async fn a_length_that_lies_ends_the_connection_before_memory_is_set_aside() {
     for len in [MAX_MESSAGE_BYTES as u32 + 1, u32::MAX] {
-        let (mut reader, mut peer) = hostile(Descriptors::Refused);
+        let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
         peer.write_all(&len.to_le_bytes()).unwrap();
         assert!(matches!(reader.next::<ClientMessage>().await, Err(Error::Protocol(_))), "{len}");
     }
-    let (mut reader, mut peer) = hostile(Descriptors::Refused);
+    let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
     peer.write_all(&(MAX_MESSAGE_BYTES as u32).to_le_bytes()).unwrap();
     peer.write_all(&[0; 1000]).unwrap();
     drop(peer);
@@ -103,7 +103,7 @@ async fn a_length_that_lies_ends_the_connection_before_memory_is_set_aside() {
 
 #[tokio::test]
 async fn bytes_that_are_no_message_are_a_violation() {
-    let (mut reader, mut peer) = hostile(Descriptors::Refused);
+    let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
     peer.write_all(&[4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]).unwrap();
     assert!(matches!(reader.next::<ClientMessage>().await, Err(Error::Protocol(_))));
 }
@@ -112,12 +112,12 @@ async fn bytes_that_are_no_message_are_a_violation() {
 async fn an_end_within_a_message_differs_from_one_between_messages() {
     let whole = framed(&part(1, BUFFER_BYTES * 2));
     for end in [1, 4, 5, BUFFER_BYTES + 17, whole.len() - 1] {
-        let (mut reader, mut peer) = hostile(Descriptors::Refused);
+        let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
         peer.write_all(&whole[..end]).unwrap();
         drop(peer);
         assert!(matches!(reader.next::<ServerMessage>().await, Err(Error::Unavailable(_))), "{end}");
     }
-    let (mut reader, mut peer) = hostile(Descriptors::Refused);
+    let (mut reader, mut peer) = hostile(DescriptorPolicy::Refused);
     peer.write_all(&whole).unwrap();
     drop(peer);
     assert!(reader.next::<ServerMessage>().await.unwrap().is_some());
@@ -127,8 +127,8 @@ async fn an_end_within_a_message_differs_from_one_between_messages() {
 #[tokio::test]
 async fn descriptors_come_in_the_order_of_their_messages_however_many_there_are() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut writer = split(ours, Descriptors::Refused).unwrap().1;
-    let mut reader = split(theirs, Descriptors::Welcome).unwrap().0;
+    let mut writer = split(ours, DescriptorPolicy::Refused).unwrap().1;
+    let mut reader = split(theirs, DescriptorPolicy::Welcome).unwrap().0;
     let count = 3 * DESCRIPTORS as u64 + 1;
     for id in 0..count {
         let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
@@ -148,7 +148,7 @@ async fn descriptors_come_in_the_order_of_their_messages_however_many_there_are(
 
 #[tokio::test]
 async fn descriptors_where_none_may_be_end_the_connection_and_are_closed() {
-    let (mut reader, peer) = hostile(Descriptors::Refused);
+    let (mut reader, peer) = hostile(DescriptorPolicy::Refused);
     let before = open_descriptors();
     send_with(&peer, &framed(&ClientMessage::default()), 3);
     assert!(matches!(reader.next::<ClientMessage>().await, Err(Error::Protocol(_))));
@@ -157,10 +157,10 @@ async fn descriptors_where_none_may_be_end_the_connection_and_are_closed() {
 
 #[tokio::test]
 async fn more_descriptors_than_a_message_may_have_end_the_connection() {
-    let (mut reader, peer) = hostile(Descriptors::Welcome);
+    let (mut reader, peer) = hostile(DescriptorPolicy::Welcome);
     send_with(&peer, &framed(&part(1, 1)), 2 * DESCRIPTORS);
     assert!(matches!(reader.next::<ServerMessage>().await, Err(Error::Protocol(_))));
-    let (mut reader, peer) = hostile(Descriptors::Welcome);
+    let (mut reader, peer) = hostile(DescriptorPolicy::Welcome);
     for _ in 0..=DESCRIPTORS_AHEAD / DESCRIPTORS {
         send_with(&peer, &framed(&part(1, 1)), DESCRIPTORS);
     }

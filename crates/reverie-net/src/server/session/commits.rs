@@ -1,7 +1,7 @@
 //! Requests that are done at their tables and wait for the commit of the journal.
 
 use super::super::latencies::Stopwatch;
-use super::super::session::{Cancel, Finished, Session};
+use super::super::session::{CancellableRequest, FinishedRequest, Session};
 use super::super::waits;
 use super::requests::refusal;
 use crate::proto;
@@ -21,7 +21,7 @@ impl Session {
         let (sender, cancel) = oneshot::channel();
         let id = reply.id;
         self.spans.waits(id, waits::journal());
-        self.cancels.insert(id, Cancel::of_change(sender));
+        self.cancels.insert(id, CancellableRequest::of_change(sender));
         self.waiting.push(Box::pin(async move {
             let durable = tokio::select! {
                 biased;
@@ -31,7 +31,7 @@ impl Session {
                     Err(_) => Err(not_committed(&table)),
                 },
             };
-            Finished::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply), Some(stopwatch))
+            FinishedRequest::Reply(durable.map_or_else(|error| refusal(id, &error), |()| reply), Some(stopwatch))
         }));
     }
 
@@ -51,7 +51,7 @@ impl Session {
         self.inserts.is_left(id);
         self.waiting.push(Box::pin(async move {
             let late = Some("the insert was withdrawn".to_owned());
-            Finished::Insert { id, keys: ticket.await, late, stopwatch }
+            FinishedRequest::Insert { id, keys: ticket.await, late, stopwatch }
         }));
     }
 }

@@ -1,6 +1,6 @@
 //! The sending of draws, each when there is room for it.
 
-use super::super::batches::Sent;
+use super::super::batches::SendOutcome;
 use super::super::gathering::GatherTarget;
 use super::super::session::Session;
 use super::requests::refusal;
@@ -15,12 +15,12 @@ impl Session {
         if let Some(draws) = answer.groups.front() {
             let last = answer.groups.len() == 1 && answer.error.is_none();
             match link.deliver(&self.shared, answer, draws, last) {
-                Ok(Sent::Refused) => return,
-                Ok(Sent::Apart) => {
+                Ok(SendOutcome::Refused) => return,
+                Ok(SendOutcome::Apart) => {
                     answer.apart = true;
                     return;
                 }
-                Ok(Sent::Whole) => answer.first_was_sent(),
+                Ok(SendOutcome::Whole) => answer.first_was_sent(),
                 Err(error) => answer.split_first(error),
             }
         }

@@ -1,9 +1,9 @@
 //! The events of a session: which it handles next, and how.
 
-use super::{Finished, Session};
+use super::{FinishedRequest, Session};
 use crate::proto::ClientMessage;
 use crate::server::gathering::GatherTarget;
-use crate::server::pool::Leave;
+use crate::server::pool::BlockPermit;
 use crate::transport::server::ServerConnection;
 use futures_util::StreamExt;
 use reverie_core::{Error, Result};
@@ -21,8 +21,8 @@ enum Event {
     Stop,
     Forget,
     Arrived(Box<dyn ServerConnection>),
-    Finished(Finished),
-    Leave(Leave),
+    Finished(FinishedRequest),
+    Leave(BlockPermit),
     Deliver,
     Gathered(Result<GatherTarget>),
     Message(Option<Result<ClientMessage>>),

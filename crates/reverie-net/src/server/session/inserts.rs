@@ -1,15 +1,15 @@
 //! Inserts: from messages to items, from items to tables, and keys back.
 
-use super::super::latencies::{Stopwatch, Verb};
+use super::super::latencies::{RequestKind, Stopwatch};
 use super::super::outcomes::RequestStatus;
-use super::super::samples::{Patience, wait};
-use super::super::session::{Cancel, Finished, Session};
+use super::super::samples::{WaitLimit, wait};
+use super::super::session::{CancellableRequest, FinishedRequest, Session};
 use super::super::waits;
 use crate::convert;
 use crate::items::ArrivedInsert;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
-use reverie_core::table::{Keys, Sent, SharedTable, Ticket};
+use reverie_core::table::{Keys, SentInsert, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ impl ConsecutiveKeys {
 impl Session {
     /// Inserts the requests of a message into their tables. `Protocol` if the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
-        let stopwatch = Stopwatch::now(Verb::Insert);
+        let stopwatch = Stopwatch::now(RequestKind::Insert);
         let Some(link) = &mut self.link else { return Ok(()) };
         let granted = self.credit.granted();
         if let Some(run) = message.runs.iter().find(|run| !self.inserts.has_share(run.table, granted)) {
@@ -115,7 +115,7 @@ impl Session {
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
-                table.insert_sent(items, Sent { sender, number: id }, before)
+                table.insert_sent(items, SentInsert { sender, number: id }, before)
             }
             None => table.insert(items),
         };
@@ -166,14 +166,14 @@ impl Session {
         // Without a session no client asks for it again.
         let ticket = if self.id.is_none() { ticket.withdrawn_on_drop() } else { ticket };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel::new(sender));
+        self.cancels.insert(id, CancellableRequest::new(sender));
         self.waiting.push(Box::pin(async move {
-            let mut patience = Patience::new(None, cancel);
+            let mut patience = WaitLimit::new(None, cancel);
             let (keys, late) = match wait(&table, ticket, &mut patience, true).await {
                 Ok(keys) => (keys, None),
                 Err((keys, why)) => (keys, Some(why)),
             };
-            Finished::Insert { id, keys: keys.map_err(|error| error.with_part(in_before)), late, stopwatch }
+            FinishedRequest::Insert { id, keys: keys.map_err(|error| error.with_part(in_before)), late, stopwatch }
         }));
     }
 

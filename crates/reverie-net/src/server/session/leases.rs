@@ -2,8 +2,8 @@
 
 use super::super::delivery::Link;
 use super::super::outcomes::RequestOutcome;
-use super::super::samples::Answer;
-use super::super::session::{Cancel, Drawing, Session};
+use super::super::samples::DrawDelivery;
+use super::super::session::{CancellableRequest, DrawRequest, Session};
 use crate::proto;
 use crate::proto::server_message::Body;
 use reverie_core::{Error, Result};
@@ -13,7 +13,7 @@ const RETURNED_AT_ONCE: usize = 1 << 12;
 
 impl Session {
     /// Queues the draws to be sent, or discards them if there is no connection.
-    pub(super) fn answer(&mut self, answer: Answer) {
+    pub(super) fn answer(&mut self, answer: DrawDelivery) {
         self.cancels.remove(&answer.id);
         match self.link.is_some() {
             true => self.ready.push_back(answer),
@@ -22,7 +22,7 @@ impl Session {
     }
 
     /// Called when everything was sent: keeps leased draws until the client acknowledges them.
-    pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
+    pub(super) fn await_acknowledgement(&mut self, mut answer: DrawDelivery) {
         self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.is_leased() {
             self.outcomes.done(answer.id, RequestOutcome::Draws(Box::new(answer.whole_again())));
@@ -42,7 +42,7 @@ impl Session {
     /// Returns the leased draws that the client cannot receive, and withdraws requests that would draw more of them.
     /// A client that reconnects asks again, and one that does not must not take items from others.
     pub(super) fn end_consuming(&mut self) {
-        let consumes = |cancel: &Cancel| cancel.drawing.as_ref().is_some_and(|drawing| drawing.consumes());
+        let consumes = |cancel: &CancellableRequest| cancel.drawing.as_ref().is_some_and(|drawing| drawing.consumes());
         let consuming = self.cancels.extract_if(|_, cancel| consumes(cancel));
         // A request that finishes at this moment ignores this; see `finished`.
         consuming.for_each(|(_, mut cancel)| cancel.withdraw());
@@ -55,14 +55,14 @@ impl Session {
     ///
     /// A request whose table kept its items when the connection was lost waits on, and is answered on the new
     /// connection.
-    pub(super) fn is_left(&self, id: u64, drawing: &Drawing) -> bool {
+    pub(super) fn is_left(&self, id: u64, drawing: &DrawRequest) -> bool {
         let waits = || self.cancels.get(&id)?.drawing.as_ref();
         drawing.connection != self.connection
             && waits().map_or_else(|| drawing.consumes(), |waiting| waiting.connection != drawing.connection)
     }
 
     /// Discards an answer, which ends its lease.
-    pub(super) fn discard(&mut self, answer: Answer) {
+    pub(super) fn discard(&mut self, answer: DrawDelivery) {
         self.asked_bytes -= answer.asked_bytes;
     }
 

@@ -1,17 +1,17 @@
 //! Requests other than inserts.
 
 use super::super::batches::heavy;
-use super::super::latencies::{Stopwatch, Verb};
+use super::super::latencies::{RequestKind, Stopwatch};
 use super::super::outcomes::{RequestOutcome, RequestStatus};
 use super::super::reading::ReadOptions;
-use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
-use super::super::session::{Cancel, Drawing, Finished, Session};
+use super::super::samples::{DRAW_BYTES, DrawDelivery, WaitLimit, cost, draw, wait};
+use super::super::session::{CancellableRequest, DrawRequest, FinishedRequest, Session};
 use super::super::waits;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
 use reverie_core::batch::INFO_ARRAYS;
-use reverie_core::replay::Waits;
+use reverie_core::replay::WaitSummary;
 use reverie_core::table::{Lessee, Tally, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Session {
                 return Ok(());
             }
         };
-        let stopwatch = Stopwatch::now(request.body.as_ref().map_or(Verb::Other, verb));
+        let stopwatch = Stopwatch::now(request.body.as_ref().map_or(RequestKind::Other, verb));
         match request.body {
             None => self.reply(refusal(id, &Error::InvalidArgument("the request has no body".to_owned())), false),
             Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout, stopwatch),
@@ -100,7 +100,7 @@ impl Session {
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>, stopwatch: Stopwatch) {
         let (asked, tables) = cost(&self.shared, &sample.parts);
-        let drawing = Drawing { tables, connection: self.connection };
+        let drawing = DrawRequest { tables, connection: self.connection };
         let consumes = drawing.consumes();
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
         if consumes {
@@ -113,20 +113,20 @@ impl Session {
         let (sender, cancel) = oneshot::channel();
         // A client without a session cannot acknowledge.
         let lessee = self.id.map(|sender| Lessee { sender, request: id });
-        let patience = Patience::new(timeout, cancel);
+        let patience = WaitLimit::new(timeout, cancel);
         let traced = self.traced_tables(id, &sample.parts);
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lessee));
         // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-            return self.answer(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
+            return self.answer(DrawDelivery { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
         }
         if !traced.is_empty() {
             self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
         }
         let drawing = Arc::new(drawing);
-        self.cancels.insert(id, Cancel::of_draws(sender, Arc::clone(&drawing)));
+        self.cancels.insert(id, CancellableRequest::of_draws(sender, Arc::clone(&drawing)));
         let drawn = drawn.map(move |answer| {
-            Finished::Draws(Answer { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
+            FinishedRequest::Draws(DrawDelivery { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
         });
         self.waiting.push(Box::pin(drawn));
     }
@@ -152,9 +152,9 @@ impl Session {
     }
 
     /// Sends an answer that was made at once.
-    fn answer_with(&mut self, answer: Answer, asked_bytes: u64, stopwatch: Stopwatch) {
+    fn answer_with(&mut self, answer: DrawDelivery, asked_bytes: u64, stopwatch: Stopwatch) {
         self.asked_bytes += asked_bytes;
-        self.answer(Answer { asked_bytes, stopwatch: Some(stopwatch), ..answer });
+        self.answer(DrawDelivery { asked_bytes, stopwatch: Some(stopwatch), ..answer });
     }
 
     /// Answers a grant when the table differs from what the client has seen.
@@ -176,16 +176,16 @@ impl Session {
             return self.reply(reply_with(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel::new(sender));
+        self.cancels.insert(id, CancellableRequest::new(sender));
         self.waiting.push(Box::pin(async move {
-            let mut patience = Patience::new(timeout, cancel);
+            let mut patience = WaitLimit::new(timeout, cancel);
             // The table's state at the deadline is an answer, too.
             let tally = wait(&table, ticket, &mut patience, false).await.unwrap_or_else(|(tally, _)| tally);
-            Finished::Reply(reply_with(tally), None)
+            FinishedRequest::Reply(reply_with(tally), None)
         }));
     }
 
-    fn get(&self, id: u64, get: proto::Get) -> Result<(Answer, u64)> {
+    fn get(&self, id: u64, get: proto::Get) -> Result<(DrawDelivery, u64)> {
         if get.keys.is_empty() {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
@@ -196,10 +196,10 @@ impl Session {
         let (count, asked) = (keys.len() as u64, keys.len() as u64 * DRAW_BYTES);
         self.may_ask(count, asked, false)?;
         let draws = heavy(keys.len() * 256, || table.get(&keys))?;
-        Ok((Answer::whole(id, reading, draws), asked))
+        Ok((DrawDelivery::whole(id, reading, draws), asked))
     }
 
-    fn query(&self, id: u64, query: proto::Query) -> Result<(Answer, u64)> {
+    fn query(&self, id: u64, query: proto::Query) -> Result<(DrawDelivery, u64)> {
         let (table, query) = convert::query::decode_query(query)?;
         // The query may look at millions of items.
         let draws = heavy(usize::MAX, || self.shared.tables.get(&table)?.query(&query))?;
@@ -214,7 +214,7 @@ impl Session {
         }
         let (count, asked) = (draws.len() as u64, needed);
         self.may_ask(count, asked, false)?;
-        Ok((Answer::whole(id, ReadOptions::decode(None)?, draws), asked))
+        Ok((DrawDelivery::whole(id, ReadOptions::decode(None)?, draws), asked))
     }
 
     fn checkpoint(&mut self, id: u64, stopwatch: Stopwatch) {
@@ -222,14 +222,14 @@ impl Session {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
         };
-        self.cancels.insert(id, Cancel::never());
+        self.cancels.insert(id, CancellableRequest::never());
         let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
             let reply = match taken.await {
                 Ok(path) => proto::Reply { id, body: Some(Body::Checkpoint(path)) },
                 Err(error) => refusal(id, &error),
             };
-            Finished::Reply(reply, Some(stopwatch))
+            FinishedRequest::Reply(reply, Some(stopwatch))
         }));
     }
 
@@ -241,11 +241,11 @@ impl Session {
             return self.reply(refusal(id, &Error::InvalidArgument(reason)), false);
         };
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, Cancel::new(sender));
+        self.cancels.insert(id, CancellableRequest::new(sender));
         self.spans.waits(id, waits::journal());
         let shared = Arc::clone(&self.shared);
         self.waiting.push(Box::pin(async move {
-            let mut patience = Patience::new(timeout, cancel);
+            let mut patience = WaitLimit::new(timeout, cancel);
             let in_time = tokio::select! {
                 biased;
                 durable = wait(&table, ticket, &mut patience, false) => Some(durable),
@@ -260,7 +260,7 @@ impl Session {
                 Ok(()) => proto::Reply { id, body: Some(Body::Done(Done {})) },
                 Err(error) => refusal(id, &error),
             };
-            Finished::Reply(reply, Some(stopwatch))
+            FinishedRequest::Reply(reply, Some(stopwatch))
         }));
     }
 
@@ -296,7 +296,9 @@ impl Session {
             }
             request::Body::Info(_) => (Ok(Body::Info(self.shared.info())), false),
             request::Body::Why(table) => (
-                tables.get(&table).map(|table| Body::Why(convert::table::encode_waits(Waits::from(&table.why())))),
+                tables
+                    .get(&table)
+                    .map(|table| Body::Why(convert::table::encode_waits(WaitSummary::from(&table.why())))),
                 false,
             ),
             // The caller handles these.
@@ -348,15 +350,15 @@ impl Session {
     }
 }
 
-fn verb(body: &request::Body) -> Verb {
+fn verb(body: &request::Body) -> RequestKind {
     match body {
-        request::Body::Sample(_) => Verb::Sample,
-        request::Body::Get(_) => Verb::Get,
-        request::Body::Query(_) => Verb::Query,
-        request::Body::Mutate(_) => Verb::Mutate,
-        request::Body::Delete(_) => Verb::Delete,
-        request::Body::Checkpoint(_) => Verb::Checkpoint,
-        _ => Verb::Other,
+        request::Body::Sample(_) => RequestKind::Sample,
+        request::Body::Get(_) => RequestKind::Get,
+        request::Body::Query(_) => RequestKind::Query,
+        request::Body::Mutate(_) => RequestKind::Mutate,
+        request::Body::Delete(_) => RequestKind::Delete,
+        request::Body::Checkpoint(_) => RequestKind::Checkpoint,
+        _ => RequestKind::Other,
     }
 }
 

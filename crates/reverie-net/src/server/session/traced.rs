@@ -1,6 +1,6 @@
 //! The spans of requests that belong to a trace.
 
-use super::super::latencies::{RequestTransport, Verb};
+use super::super::latencies::{RequestKind, RequestTransport};
 use super::super::session::Session;
 use crate::proto::{self, reply::Body, request};
 use reverie_core::table::SharedTable;
@@ -10,7 +10,7 @@ impl Session {
     /// Opens the span of an insert, if its message announced one.
     pub(super) fn begin_insert_span(&mut self, id: u64, table: &SharedTable) {
         if let Some(transport) = self.transport_of_spans() {
-            self.spans.begin(id, Verb::Insert.name(), transport, || table.name().to_owned());
+            self.spans.begin(id, RequestKind::Insert.name(), transport, || table.name().to_owned());
         }
     }
 
@@ -47,12 +47,12 @@ impl Session {
 /// The name of a request in its span. `None` for those that clients of several servers make between their callers'.
 fn verb(body: &request::Body) -> Option<&'static str> {
     Some(match body {
-        request::Body::Sample(_) => Verb::Sample.name(),
-        request::Body::Get(_) => Verb::Get.name(),
-        request::Body::Query(_) => Verb::Query.name(),
-        request::Body::Mutate(_) => Verb::Mutate.name(),
-        request::Body::Delete(_) => Verb::Delete.name(),
-        request::Body::Checkpoint(_) => Verb::Checkpoint.name(),
+        request::Body::Sample(_) => RequestKind::Sample.name(),
+        request::Body::Get(_) => RequestKind::Get.name(),
+        request::Body::Query(_) => RequestKind::Query.name(),
+        request::Body::Mutate(_) => RequestKind::Mutate.name(),
+        request::Body::Delete(_) => RequestKind::Delete.name(),
+        request::Body::Checkpoint(_) => RequestKind::Checkpoint.name(),
         request::Body::Can(_) => "can",
         request::Body::Reset(_) => "reset",
         request::Body::Configure(_) => "configure",

@@ -1,10 +1,10 @@
 //! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
 use super::super::reading::ReadOptions;
-use super::super::samples::Answer;
+use super::super::samples::DrawDelivery;
 use super::*;
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::table::{Change, Leased, Lessee, SharedTable};
+use reverie_core::table::{Change, LeasedSlot, Lessee, SharedTable};
 
 const CLIENT: u8 = 3;
 const REQUEST: u64 = 7;
@@ -25,7 +25,7 @@ fn consuming(items: usize) -> (Arc<ServerState>, Arc<SharedTable>) {
 /// A server whose table deletes sampled items and has two; the first was drawn by the client's request before the start.
 fn restarted() -> (Arc<ServerState>, Arc<SharedTable>) {
     let (shared, table) = consuming(2);
-    let first = table.cut().iter().map(|(slot, of, _)| Leased { slot, generation: of.generation }).next().unwrap();
+    let first = table.cut().iter().map(|(slot, of, _)| LeasedSlot { slot, generation: of.generation }).next().unwrap();
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     shared.tables.hold_lease("a", lessee, &[first]).unwrap();
     assert_eq!(left(&table), (1, 1, 1));
@@ -171,7 +171,7 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
     let request = SampleRequest { num_samples: 4, lessee: Some(lessee), ..SampleRequest::default() };
     let mut draws = table.sample(request).unwrap().await.unwrap();
     let keys = draws.keys.clone();
-    let mut answer = Answer::whole(REQUEST, ReadOptions::default(), Draws::default());
+    let mut answer = DrawDelivery::whole(REQUEST, ReadOptions::default(), Draws::default());
     answer.lease = std::mem::take(&mut draws.lease);
     let behind = draws.split_off(3);
     answer.groups = VecDeque::from([draws, behind]);
@@ -186,14 +186,14 @@ async fn draws_for_which_memory_ran_out_return_to_their_places_and_others_of_the
 }
 
 /// An answer whose lease has parts, as that of several tables has: four draws, in groups of `first` and of the rest.
-async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> Answer {
+async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> DrawDelivery {
     let lessee = Lessee { sender: [CLIENT; 16], request: REQUEST };
     let mut draws = Draws::default();
     for _ in 0..2 {
         let request = SampleRequest { num_samples: 2, lessee: Some(lessee), ..SampleRequest::default() };
         draws.append(table.sample(request).unwrap().await.unwrap());
     }
-    let mut answer = Answer::whole(REQUEST, ReadOptions::default(), Draws::default());
+    let mut answer = DrawDelivery::whole(REQUEST, ReadOptions::default(), Draws::default());
     answer.lease = std::mem::take(&mut draws.lease);
     let behind = draws.split_off(first);
     answer.groups = VecDeque::from([draws, behind]);

@@ -1,7 +1,7 @@
 //! A transport whose client follows the test, and a server with one table.
 
 use super::super::{Limits, ServerOptions, ServerState};
-use crate::bulk::BulkIn;
+use crate::bulk::BulkSource;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
@@ -140,7 +140,7 @@ impl ServerConnection for ScriptedConnection {
         Ok(())
     }
 
-    fn bulk<'a>(&'a mut self, _bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
+    fn bulk<'a>(&'a mut self, _bulk: &'a Bulk) -> Result<Box<dyn BulkSource + 'a>> {
         Err(Error::Protocol("no bulk bytes here".to_owned()))
     }
 }

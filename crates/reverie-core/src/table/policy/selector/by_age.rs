@@ -1,7 +1,7 @@
 //! Selection by the order of insertion: first in, first out, and last in, first out.
 
 use super::interface::{Pick, Selector, check_finite};
-use super::linked::Linked;
+use super::linked_slots::LinkedSlots;
 use crate::error::Result;
 
 /// Picks the item inserted longest ago, with probability 1. Priorities have no effect.
@@ -13,13 +13,13 @@ pub type Lifo = ByAge<true>;
 /// Picks the oldest item, or the newest.
 #[derive(Clone, Debug)]
 pub struct ByAge<const NEWEST: bool> {
-    order: Linked,
+    order: LinkedSlots,
 }
 
 impl<const NEWEST: bool> ByAge<NEWEST> {
     /// A selector without items.
     pub fn new() -> Self {
-        Self { order: Linked::new() }
+        Self { order: LinkedSlots::new() }
     }
 
     fn next(&self) -> Option<u32> {
@@ -64,7 +64,7 @@ impl<const NEWEST: bool> Selector for ByAge<NEWEST> {
     }
 
     fn clear(&mut self) {
-        self.order = Linked::new();
+        self.order = LinkedSlots::new();
     }
 
     fn smallest_probability(&mut self) -> Option<f64> {

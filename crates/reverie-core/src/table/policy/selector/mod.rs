@@ -7,7 +7,7 @@ mod any;
 mod by_age;
 mod heap;
 mod interface;
-mod linked;
+mod linked_slots;
 mod prioritized;
 mod random;
 mod slot_set;

@@ -5,12 +5,12 @@ use crate::error::Result;
 use crate::item::Key;
 use crate::table::policy::query::all_hold;
 use crate::table::policy::selector::Selector;
-use crate::table::types::changes::{Neighbours, Updated, Updates};
+use crate::table::types::changes::{ChangeCounts, Neighbours, Updates};
 use crate::table::types::query::Condition;
 
 impl Table {
     /// Sets priorities. If the selectors refuse one of them, the call fails and nothing is changed.
-    pub fn update(&mut self, updates: &Updates<'_>) -> Result<Updated> {
+    pub fn update(&mut self, updates: &Updates<'_>) -> Result<ChangeCounts> {
         let (result, changed) = self.set(updates)?;
         if let Some(neighbours) = updates.neighbours {
             self.raise(neighbours, changed.into_iter().map(|(slot, _)| slot));
@@ -19,7 +19,7 @@ impl Table {
     }
 
     /// The same without the neighbours; returns the keys whose neighbours [`Table::raise_before`] must raise.
-    pub fn update_alone(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<i64>)> {
+    pub fn update_alone(&mut self, updates: &Updates<'_>) -> Result<(ChangeCounts, Vec<i64>)> {
         let (result, changed) = self.set(updates)?;
         Ok((result, changed.into_iter().map(|(slot, _)| self.slots.key(slot).get()).collect()))
     }
@@ -31,7 +31,7 @@ impl Table {
     }
 
     /// Sets priorities; returns the changed slots and their new priorities.
-    fn set(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<(u32, f64)>)> {
+    fn set(&mut self, updates: &Updates<'_>) -> Result<(ChangeCounts, Vec<(u32, f64)>)> {
         let Updates { keys, priorities, if_version, .. } = *updates;
         for key in keys {
             let slot = Key::from(*key).slot();
@@ -49,7 +49,7 @@ impl Table {
             }
         }
         changes.iter().for_each(|(slot, priority)| self.set_priority(*slot, *priority));
-        let result = Updated { applied: changes.len() as u64, stale: (keys.len() - changes.len()) as u64 };
+        let result = ChangeCounts { applied: changes.len() as u64, stale: (keys.len() - changes.len()) as u64 };
         self.change_selectors(&changes);
         self.stats.updated += result.applied;
         self.stats.stale_updates += result.stale;
@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// Deletes items; missing keys are counted and ignored.
-    pub fn delete(&mut self, keys: &[i64]) -> Updated {
+    pub fn delete(&mut self, keys: &[i64]) -> ChangeCounts {
         self.delete_where(keys, &[], 0)
     }
 
@@ -111,8 +111,8 @@ impl Table {
     ///
     /// The other items are counted with the missing keys. In a queue, another item may take the place of a deleted one:
     /// see [`Table::remove_undrawn`].
-    pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> Updated {
-        let mut result = Updated::default();
+    pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> ChangeCounts {
+        let mut result = ChangeCounts::default();
         for key in keys {
             let slot = self.find(Key::from(*key));
             match slot.filter(|slot| all_hold(conditions, self.slots.slot(*slot), now)) {

@@ -1,10 +1,10 @@
 //! The changes of a table since a journal asked last.
 
 use super::Table;
-use crate::table::policy::slots::changed::Changed;
+use crate::table::policy::slots::changed_slots::ChangedSlots;
 use crate::table::types::delta::{Counts, TableDelta};
 use crate::table::types::limiter::Counters;
-use crate::table::types::restoring::Row;
+use crate::table::types::table_contents::Row;
 
 impl Table {
     /// Notes what changes from now on, for [`Table::delta`].
@@ -28,7 +28,7 @@ impl Table {
         let (mut cleared, mut items, mut changed, mut leased) = (false, Vec::new(), Vec::new(), Vec::new());
         if let Some(noted) = self.slots.changed() {
             (cleared, items, leased) = (noted.take_cleared(), noted.take_items(), noted.take_leases());
-            changed = if counts { Changed::take_counts(noted) } else { Vec::new() };
+            changed = if counts { ChangedSlots::take_counts(noted) } else { Vec::new() };
         }
         let (mut gone, mut rows) = (Vec::new(), Vec::with_capacity(items.len()));
         for slot in items {

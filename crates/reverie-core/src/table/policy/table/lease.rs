@@ -5,11 +5,11 @@
 
 use super::Table;
 use crate::item::Key;
-use crate::table::policy::leases::{ItemLeases, Where};
+use crate::table::policy::leases::{ItemLeases, LeasedItemState};
 use crate::table::policy::selector::Selector;
 use crate::table::policy::slots::page::Cut;
 use crate::table::types::lessee::Lessee;
-use crate::table::types::restoring;
+use crate::table::types::table_contents;
 use std::collections::hash_map::Entry;
 
 impl Table {
@@ -52,7 +52,7 @@ impl Table {
         let out = self.is_used_up(slot).then(|| {
             let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
             self.leave(slot);
-            Where::Out { slot, sampled, removed }
+            LeasedItemState::Out { slot, sampled, removed }
         });
         self.leases.draws += 1;
         self.leases.used_up += u64::from(out.is_some());
@@ -64,9 +64,9 @@ impl Table {
     /// Leases the draws again that a request held when the journal ended, whose commits undid them; returns their keys.
     ///
     /// Items that are not in the table any more are left out.
-    pub fn lease_again(&mut self, lessee: Lessee, leased: &[restoring::Leased], now: u64) -> Vec<Key> {
+    pub fn lease_again(&mut self, lessee: Lessee, leased: &[table_contents::LeasedSlot], now: u64) -> Vec<Key> {
         let mut keys = Vec::with_capacity(leased.len());
-        for restoring::Leased { slot, generation } in leased {
+        for table_contents::LeasedSlot { slot, generation } in leased {
             let present = *slot < self.slots.allocated() && {
                 let slot = self.slots.slot(*slot);
                 slot.generation == *generation && slot.item.is_some()
@@ -111,8 +111,8 @@ impl Table {
     pub fn acknowledge(&mut self, lessee: &Lessee, keys: &[Key]) {
         for key in keys {
             let Some((last, item, _)) = self.end_lease(*key, lessee) else { continue };
-            self.count_acknowledged(last && matches!(item, Where::Out { .. }));
-            if let (true, Where::Out { slot, .. }) = (last, item) {
+            self.count_acknowledged(last && matches!(item, LeasedItemState::Out { .. }));
+            if let (true, LeasedItemState::Out { slot, .. }) = (last, item) {
                 self.leases.used_up -= 1;
                 let item = self.slots.remove(slot);
                 self.dropped.push(item);
@@ -130,14 +130,14 @@ impl Table {
             let Some((last, item, age)) = self.end_lease(*key, lessee) else { continue };
             self.counters.samples -= 1;
             self.stats.forget_age(age);
-            if let Where::Out { slot, sampled, removed } = item {
+            if let LeasedItemState::Out { slot, sampled, removed } = item {
                 self.leases.used_up -= 1;
                 self.put_back(slot, (sampled, removed));
                 if !last {
-                    self.leases.by_key.entry(*key).or_default().item = Where::Present;
+                    self.leases.by_key.entry(*key).or_default().item = LeasedItemState::Present;
                 }
             }
-            let present = if matches!(item, Where::Gone) { None } else { self.slots.find(*key) };
+            let present = if matches!(item, LeasedItemState::Gone) { None } else { self.slots.find(*key) };
             if present.is_some_and(|slot| self.slots.uncount_draw(slot) == 0) {
                 self.stats.sampled_present -= 1;
                 self.stats.sampled_unique -= 1;
@@ -148,7 +148,7 @@ impl Table {
 
     /// Ends a lease of an item, the latest that the request holds; returns whether it was the last of the item, the
     /// item's state, and its age at the draw.
-    fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, Where, u64)> {
+    fn end_lease(&mut self, key: Key, lessee: &Lessee) -> Option<(bool, LeasedItemState, u64)> {
         let Entry::Occupied(mut entry) = self.leases.by_key.entry(key) else { return None };
         let leased = entry.get_mut();
         let at = leased.draws.iter().rposition(|(holder, _)| holder == lessee)?;
@@ -160,9 +160,9 @@ impl Table {
         self.leases.draws -= 1;
         // An item that leaves is noted as such.
         match item {
-            Where::Out { slot, .. } => self.slots.note_leases(slot),
-            Where::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
-            Where::Gone => self.leases.gone -= 1,
+            LeasedItemState::Out { slot, .. } => self.slots.note_leases(slot),
+            LeasedItemState::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
+            LeasedItemState::Gone => self.leases.gone -= 1,
         }
         Some((last, item, age))
     }
@@ -191,7 +191,7 @@ impl Table {
         if self.leases.draws > 0
             && let Some(leased) = self.leases.by_key.get_mut(&self.slots.key(slot))
         {
-            leased.item = Where::Gone;
+            leased.item = LeasedItemState::Gone;
             self.leases.gone += leased.draws.len() as u64;
         }
     }
@@ -215,11 +215,11 @@ impl Table {
         }
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
-        let undone = || leases.by_key.iter().filter(|(_, leased)| !matches!(leased.item, Where::Gone));
+        let undone = || leases.by_key.iter().filter(|(_, leased)| !matches!(leased.item, LeasedItemState::Gone));
         for (key, leased) in undone() {
             leased.draws.iter().for_each(|(_, age)| self.stats.forget_age(*age));
             self.counters.samples -= leased.draws.len() as u64;
-            if let Where::Out { slot, sampled, removed } = leased.item {
+            if let LeasedItemState::Out { slot, sampled, removed } = leased.item {
                 self.put_back(slot, (sampled, removed));
             }
             let Some(slot) = self.slots.find(*key) else { continue };

@@ -3,12 +3,12 @@
 use super::Table;
 use crate::table::policy::selector::Selector;
 use crate::table::types::blocks::InsertBlock;
-use crate::table::types::tally::{Seen, Tally};
+use crate::table::types::tally::{SeenTally, Tally};
 use std::time::Duration;
 
 impl Table {
     /// True if the table, with this many waiting inserts, differs from what was seen.
-    pub fn differs(&self, seen: &Seen, waiting_inserts: u64) -> bool {
+    pub fn differs(&self, seen: &SeenTally, waiting_inserts: u64) -> bool {
         seen.incarnation != self.incarnation
             || self.counters.inserts > seen.inserts
             || seen.ration != self.ration()

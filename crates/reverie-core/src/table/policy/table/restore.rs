@@ -10,8 +10,8 @@ use crate::table::policy::slots::page::{Cut, Spares};
 use crate::table::types::info::Stats;
 use crate::table::types::limiter::Counters;
 use crate::table::types::options::TableOptions;
-use crate::table::types::restoring::Restoring;
 use crate::table::types::senders::{Arrivals, Sender};
+use crate::table::types::table_contents::TableContents;
 
 /// A table as it was at one moment. Later changes do not affect it.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Table {
     /// Refuses what [`Table::restore`] cannot accept.
     ///
     /// That is: a table in use, items that its signature or its selectors do not allow, keys of another shard.
-    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+    pub fn check_restoring(&self, from: &TableContents) -> Result<()> {
         let name = &self.options.name;
         let refuse = |reason: String| Err(Error::InvalidArgument(format!("table '{name}': {reason}")));
         if self.slots.allocated() > 0 || self.counters != Counters::default() {
@@ -97,8 +97,8 @@ impl Table {
     /// Then evicts until the table is within its bounds. [`Table::check_restoring`] must have accepted the items. Slots
     /// that are filled later start at generations from `incarnation`, which is random: keys that were returned after
     /// the checkpoint and lost with the process are stale.
-    pub fn restore(&mut self, from: Restoring, incarnation: u64) {
-        let Restoring { counters, stats, order, mut rows, .. } = from;
+    pub fn restore(&mut self, from: TableContents, incarnation: u64) {
+        let TableContents { counters, stats, order, mut rows, .. } = from;
         let mut ages: Vec<(u64, u64, u32, f64)> =
             rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
         (self.counters, self.order) = (counters, order);

@@ -2,11 +2,11 @@
 
 use super::SharedTable;
 use crate::error::{Error, Result};
-use crate::table::types::changes::{Neighbours, Updated, Updates};
+use crate::table::types::changes::{ChangeCounts, Neighbours, Updates};
 
 impl SharedTable {
     /// Sets priorities; see [`Table::update`](crate::table::Table::update). All slices have one length.
-    pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
+    pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<ChangeCounts> {
         let updates = Updates { keys, priorities, if_version, neighbours: None };
         Ok(self.mutate(&updates, &[])?.0)
     }
@@ -14,7 +14,7 @@ impl SharedTable {
     /// Deletes items, then sets priorities, as one decision.
     ///
     /// If there are very many items, their neighbours are raised afterwards, some at a time.
-    pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(Updated, Updated)> {
+    pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(ChangeCounts, ChangeCounts)> {
         let Updates { keys, priorities, if_version, .. } = *updates;
         if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
             return Err(Error::InvalidArgument(format!(
@@ -46,7 +46,7 @@ impl SharedTable {
     }
 
     /// Deletes items; missing keys are counted and ignored.
-    pub fn delete(&self, keys: &[i64]) -> Result<Updated> {
+    pub fn delete(&self, keys: &[i64]) -> Result<ChangeCounts> {
         self.decide(|state, _| {
             state.open(&self.name)?;
             Ok(state.table.delete(keys))

@@ -4,10 +4,10 @@ use super::SharedTable;
 use crate::error::Error;
 use crate::item::{Item, Key};
 use crate::sync::lock;
-use crate::table::types::copies::{Copied, FirstDraw, InsertOnSample, MOST_WAITING};
+use crate::table::types::copies::{CopyStats, FirstDraw, InsertOnSample, MOST_WAITING};
 use crate::table::types::inserts::{Keys, Priority};
 use crate::table::waiting::budget::Budget;
-use crate::table::waiting::copies::{CopyTarget, Copying, InsertedCopy};
+use crate::table::waiting::copies::{CopyExtension, CopyTarget, InsertedCopy};
 use crate::table::waiting::insert_queue::PendingInsert;
 use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::queues::TableState;
@@ -22,7 +22,7 @@ impl SharedTable {
         let copying = |extension: &InsertOnSample| {
             let target: Weak<SharedTable> =
                 Arc::downgrade(found(&extension.target).expect("the extensions were checked"));
-            Copying { target, timeout: extension.timeout, counts: Arc::default() }
+            CopyExtension { target, timeout: extension.timeout, counts: Arc::default() }
         };
         if !extensions.is_empty() {
             lock(&self.state).table.note_first_draws();
@@ -48,7 +48,7 @@ impl SharedTable {
     }
 
     /// Counts of the copies, for each extension.
-    pub(in crate::table::waiting) fn copied(&self) -> Vec<Copied> {
+    pub(in crate::table::waiting) fn copied(&self) -> Vec<CopyStats> {
         let all = self.copying.get().into_iter().flatten();
         all.map(|copying| {
             if let Some(target) = copying.target.upgrade() {
@@ -81,7 +81,7 @@ impl SharedTable {
 }
 
 impl CopyTarget for SharedTable {
-    fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool) {
+    fn offer(&self, first: &[FirstDraw], how: &CopyExtension) -> (bool, bool) {
         let budget = self.budget.as_deref();
         // A chunk that cannot be read now may be whole: it ends the journal where it is written, and is not dropped here.
         let is_damaged = |draw: &&FirstDraw| {
@@ -105,7 +105,7 @@ impl TableState {
     fn offer<'a>(
         &mut self,
         first: impl Iterator<Item = &'a FirstDraw>,
-        how: &Copying,
+        how: &CopyExtension,
         now: Duration,
         budget: Option<&Budget>,
     ) -> Vec<(Item, Priority)> {

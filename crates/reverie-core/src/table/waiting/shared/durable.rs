@@ -8,7 +8,7 @@ use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
 use crate::table::waiting::consumed::{OnceConsumed, durably_consumed};
-use crate::table::waiting::durable::{Durable, OnceDurable, Outcome};
+use crate::table::waiting::durable::{OnceDurable, Outcome, TableJournal};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ impl SharedTable {
     }
 
     /// Completes inserts and consuming draws from now on only once they are durable. False if that was set before.
-    pub fn set_durable(&self, durable: Arc<dyn Durable>) -> bool {
+    pub fn set_durable(&self, durable: Arc<dyn TableJournal>) -> bool {
         self.durable.set(durable).is_ok()
     }
 
@@ -41,7 +41,7 @@ impl SharedTable {
         Some(delta)
     }
 
-    /// See [`Durable::barrier`], for a task; `None` without a journal.
+    /// See [`TableJournal::barrier`], for a task; `None` without a journal.
     pub fn barrier(&self) -> Option<Ticket<()>> {
         let durable = self.durable.get()?;
         let barrier = durable.barrier();
@@ -49,12 +49,12 @@ impl SharedTable {
         Some(barrier)
     }
 
-    /// See [`Durable::is_later`]; false without a journal.
+    /// See [`TableJournal::is_later`]; false without a journal.
     pub fn is_durable_later(&self) -> bool {
         self.durable.get().is_some_and(|durable| durable.is_later())
     }
 
-    /// See [`Durable::durable`]; `None` without a journal.
+    /// See [`TableJournal::durable`]; `None` without a journal.
     pub fn durable(&self, at_once: bool) -> Option<Ticket<()>> {
         self.durable.get().map(|durable| durable.durable(at_once))
     }

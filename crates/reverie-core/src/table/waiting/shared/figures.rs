@@ -5,9 +5,9 @@ use crate::chunk::Compression;
 use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
-use crate::table::types::blocked::Blocked;
+use crate::table::types::blocked_times::BlockedTimes;
 use crate::table::types::info::TableInfo;
-use crate::table::types::tally::{Seen, Tally};
+use crate::table::types::tally::{SeenTally, Tally};
 use crate::table::waiting::promise::OutcomeCell;
 use crate::table::waiting::sample_queue::PendingTally;
 use crate::table::waiting::ticket::Ticket;
@@ -42,7 +42,7 @@ impl SharedTable {
     }
 
     /// The times during which inserts and samples waited, by reason.
-    pub fn blocked(&self) -> (Blocked, Blocked) {
+    pub fn blocked(&self) -> (BlockedTimes, BlockedTimes) {
         let (now, state) = (self.clock.now(), lock(&self.state));
         (state.inserts_blocked.at(now), state.samples_blocked.at(now))
     }
@@ -87,7 +87,7 @@ impl SharedTable {
     }
 
     /// Returns the tally once the table differs from what was seen; never blocks.
-    pub fn changed_tally(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
+    pub fn changed_tally(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: SeenTally) -> Result<Ticket<Tally>> {
         self.decide(|state, now| {
             state.open(&self.name)?;
             if let Some((incarnation, ration)) = grant {

@@ -2,10 +2,10 @@
 
 use super::SharedTable;
 use crate::item::Key;
-use crate::sample::{Lease, Lender, Tenure};
+use crate::sample::{Lease, LeaseState, Lender};
 use crate::sync::{Arc, lock};
 use crate::table::types::lessee::Lessee;
-use crate::table::types::restoring::Leased;
+use crate::table::types::table_contents::LeasedSlot;
 use std::sync::Weak;
 
 impl SharedTable {
@@ -16,7 +16,7 @@ impl SharedTable {
     }
 
     /// Leases the draws again that a request held when the journal ended.
-    pub(crate) fn lease_again(self: &Arc<Self>, lessee: Lessee, slots: &[Leased]) -> Lease {
+    pub(crate) fn lease_again(self: &Arc<Self>, lessee: Lessee, slots: &[LeasedSlot]) -> Lease {
         let keys = self.decide(|state, now| state.table.lease_again(lessee, slots, now.as_nanos() as u64));
         Lease::of(&self.lender(), lessee, &keys)
     }
@@ -38,8 +38,8 @@ impl Lender for SharedTable {
     }
 
     /// The draws of a closed table may be in a last checkpoint, for the next server.
-    fn tenure(&self, _: &Lessee) -> Tenure {
-        if lock(&self.state).closed { Tenure::Ended } else { Tenure::Held }
+    fn tenure(&self, _: &Lessee) -> LeaseState {
+        if lock(&self.state).closed { LeaseState::Ended } else { LeaseState::Held }
     }
 
     /// Works also after the table was closed: a last checkpoint contains these items.

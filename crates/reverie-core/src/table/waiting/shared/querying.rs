@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::sample::Draws;
 use crate::sync::lock;
 use crate::table::policy::slots::page::Cut;
-use crate::table::types::changes::Updated;
+use crate::table::types::changes::ChangeCounts;
 use crate::table::types::query::{Condition, Query};
 
 /// Items that one hold of the lock checks and deletes.
@@ -35,7 +35,7 @@ impl SharedTable {
     ///
     /// They are searched in a cut, and deleted a thousand at a time if the conditions still hold. Returns the number of
     /// deleted items, and of those that were gone by then or no longer fulfil the conditions.
-    pub fn delete_where(&self, keys: Option<&[i64]>, conditions: &[Condition]) -> Result<Updated> {
+    pub fn delete_where(&self, keys: Option<&[i64]>, conditions: &[Condition]) -> Result<ChangeCounts> {
         let (keys, now) = match keys {
             Some(keys) => {
                 let now = self.clock.now().as_nanos() as u64;
@@ -48,7 +48,7 @@ impl SharedTable {
                 (query.find(&cut, now).into_iter().map(key).collect(), now)
             }
         };
-        let mut all = Updated::default();
+        let mut all = ChangeCounts::default();
         for some in keys.chunks(AT_ONCE) {
             let done = self.decide(|state, _| {
                 state.open(&self.name)?;

@@ -4,7 +4,7 @@ use super::SharedTable;
 use crate::error::Result;
 use crate::sync::lock;
 use crate::table::policy::slots::page::Cut;
-use crate::table::types::restoring::Restoring;
+use crate::table::types::table_contents::TableContents;
 use rand_core::RngCore;
 
 impl SharedTable {
@@ -14,14 +14,14 @@ impl SharedTable {
     }
 
     /// Refuses what [`SharedTable::restore`] would refuse.
-    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+    pub fn check_restoring(&self, from: &TableContents) -> Result<()> {
         lock(&self.state).table.check_restoring(from)
     }
 
     /// Restores a checkpoint's items into the table, which must be empty and unused.
     ///
     /// See [`crate::table::Table::restore`].
-    pub fn restore(&self, from: Restoring) -> Result<()> {
+    pub fn restore(&self, from: TableContents) -> Result<()> {
         // Refused items are dropped after the decision.
         let mut from = from;
         self.decide(|state, now| {

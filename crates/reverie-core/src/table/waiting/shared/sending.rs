@@ -4,7 +4,7 @@ use super::SharedTable;
 use crate::error::Result;
 use crate::sync::{Arc, lock};
 use crate::table::types::inserts::{Inserts, Keys};
-use crate::table::types::senders::{Arrivals, Sender, Sent};
+use crate::table::types::senders::{Arrivals, Sender, SentInsert};
 use crate::table::waiting::insert_queue::PendingInsert;
 use crate::table::waiting::ticket::Ticket;
 
@@ -12,7 +12,7 @@ impl SharedTable {
     /// [`SharedTable::insert`] of a sender, remembered until the sender [received](SharedTable::received) its outcome.
     ///
     /// `before` are the keys of its first items, which are inserted already and not among `items`.
-    pub fn insert_sent(self: &Arc<Self>, items: Inserts, sent: Sent, before: Keys) -> Result<Ticket<Keys>> {
+    pub fn insert_sent(self: &Arc<Self>, items: Inserts, sent: SentInsert, before: Keys) -> Result<Ticket<Keys>> {
         self.insert_of(items, Some(sent), before)
     }
 

@@ -2,10 +2,10 @@
 
 use super::SharedTable;
 use crate::sync::lock;
-use crate::table::waiting::budget::{Budget, Holder};
+use crate::table::waiting::budget::{Budget, BudgetedTable};
 use crate::table::waiting::reason;
 
-impl Holder for SharedTable {
+impl BudgetedTable for SharedTable {
     fn serve_waiting(&self) -> bool {
         let waits = !lock(&self.state).inserts.is_empty();
         waits && self.decide_alone(|_, _| ()).1

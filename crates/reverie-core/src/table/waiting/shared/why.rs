@@ -3,14 +3,16 @@
 use super::SharedTable;
 use crate::sync::lock;
 use crate::table::types::journal::JournalInfo;
-use crate::table::types::why::{InsertReason, Limit, MOST_REPORTED, SampleReason, Starved, Waiting, Why};
+use crate::table::types::wait_report::{
+    ByteLimit, ByteShortage, InsertReason, MOST_REPORTED, SampleReason, WaitEntry, WaitReport,
+};
 use crate::table::waiting::budget::Budget;
 use crate::table::waiting::insert_queue::PendingInsert;
 use std::time::Duration;
 
 impl SharedTable {
     /// Which requests wait, since when, for what, and what would unblock them.
-    pub fn why(&self) -> Why {
+    pub fn why(&self) -> WaitReport {
         self.drop_late();
         let now = self.clock.now();
         let journal = self.journal();
@@ -21,16 +23,16 @@ impl SharedTable {
         let (table, limiter) = (&state.table, state.table.limiter());
         let counters = *table.counters();
         let waiting =
-            |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
+            |since: Duration, wanted: u64, done: u64| WaitEntry { since: now.saturating_sub(since), wanted, done };
         let next = state.inserts.first().and_then(PendingInsert::next);
         let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
         let blocked_insert = table.blocked_insert();
         let insert_reason = match (blocked_insert, bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some(Starved { of: Limit::Total, held, needed, budget, .. })) => {
+            (None, Some(ByteShortage { of: ByteLimit::Total, held, needed, budget, .. })) => {
                 Some(InsertReason::Bytes { held, needed, budget })
             }
-            (None, Some(Starved { of: Limit::Memory, held, needed, budget, unmovable })) => {
+            (None, Some(ByteShortage { of: ByteLimit::Memory, held, needed, budget, unmovable })) => {
                 let trouble = self.budget.as_deref().and_then(Budget::trouble);
                 Some(InsertReason::Memory { held, needed, budget, unmovable, trouble })
             }
@@ -50,7 +52,7 @@ impl SharedTable {
                 false => SampleReason::Turn,
             }),
         };
-        Why {
+        WaitReport {
             table: self.name.clone(),
             size: table.len() as u64,
             max_size: table.options().max_size,

@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// The frames of a body, then trailers or an error.
-pub(super) struct Given(VecDeque<Result<Frame<Bytes>, String>>);
+pub(super) struct FramesBody(VecDeque<Result<Frame<Bytes>, String>>);
 
-impl Given {
+impl FramesBody {
     pub(super) fn new(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Self {
         Self(frames.into_iter().collect())
     }
 }
 
-impl Body for Given {
+impl Body for FramesBody {
     type Data = Bytes;
     type Error = String;
 

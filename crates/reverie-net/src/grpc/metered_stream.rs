@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A stream that counts its bytes.
-pub(super) struct Metered<IO> {
+pub(super) struct MeteredStream<IO> {
     io: IO,
     counts: Arc<ByteCounts>,
 }
 
-impl<IO> Metered<IO> {
+impl<IO> MeteredStream<IO> {
     pub(super) fn new(io: IO, counts: Arc<ByteCounts>) -> Self {
         Self { io, counts }
     }
@@ -27,7 +27,7 @@ impl<IO> Metered<IO> {
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Metered<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for MeteredStream<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -40,7 +40,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Metered<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Metered<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for MeteredStream<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.sent(written)

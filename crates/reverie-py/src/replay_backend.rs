@@ -1,15 +1,15 @@
 //! Access to a client's tables: in this process, over a network, or over several servers.
 
 use crate::count::Count;
-use crate::enter::{Asked, Deadline, Expired, Waited, detached, finish, late, quick, wait};
+use crate::enter::{Deadline, ExpiredRequest, IssuedRequest, WaitOutcome, detached, finish, late, quick, wait};
 use crate::errors::of_connection;
-use crate::live::Live;
+use crate::process_local::ProcessLocal;
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::replay::Replay;
-use reverie_core::sample::Sampled;
+use reverie_core::sample::SampleOutcome;
 use reverie_core::table::Ticket;
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{ClientTls, EndpointOptions, KEPT_BYTES, Transport};
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 const EXTRA_WAIT: Duration = Duration::from_secs(1);
 
 /// The place of a client's tables.
-pub enum Reach {
+pub enum ReplayBackend {
     /// In this process.
     Local { server: Py<Server>, tables: Arc<dyn Replay> },
     /// Over a network.
     Remote(Box<Connection>),
     /// On several servers.
-    Several(Box<Several>),
+    Several(Box<ShardedConnection>),
 }
 
 /// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
@@ -38,7 +38,7 @@ pub fn answer<T: Default + Send + Sync>(
     py: Python<'_>,
     what: &str,
     replay: &dyn Replay,
-    asked: impl Into<Asked<Ticket<T>>>,
+    asked: impl Into<IssuedRequest<Ticket<T>>>,
     deadline: Deadline,
 ) -> PyResult<T> {
     let since = Instant::now();
@@ -55,8 +55,8 @@ pub fn durable(py: Python<'_>, replay: &dyn Replay, deadline: Deadline) -> PyRes
     // Any table knows why its journal waits.
     let why = || replay.tables().first().map_or_else(String::new, |table| why(replay, &table.name));
     match wait(py, deadline, |slice| ticket.wait(slice), why)? {
-        Waited::Done(()) => Ok(()),
-        Waited::Expired => {
+        WaitOutcome::Done(()) => Ok(()),
+        WaitOutcome::Expired => {
             let why = detached(py, || Ok(why()))?;
             Err(late(py, "flush(durable=True)", &why, |_| Ok(())))
         }
@@ -68,9 +68,9 @@ pub fn drawn(
     py: Python<'_>,
     replay: &dyn Replay,
     table: &str,
-    asked: impl Into<Asked<Ticket<Sampled>>>,
+    asked: impl Into<IssuedRequest<Ticket<SampleOutcome>>>,
     deadline: Deadline,
-) -> PyResult<Result<Sampled, Expired<Sampled>>> {
+) -> PyResult<Result<SampleOutcome, ExpiredRequest<SampleOutcome>>> {
     let deadline = deadline.plus(replay.grace() + extra_wait(replay));
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
@@ -82,14 +82,14 @@ fn extra_wait(replay: &dyn Replay) -> Duration {
 
 /// The tables for one call. Tables of this process are borrowed: counting a reference takes longer than a small insert
 /// can afford.
-pub enum Reached<'a> {
+pub enum ReplayRef<'a> {
     /// The client keeps them.
     Borrowed(&'a Arc<dyn Replay>),
     /// Another thread may replace the client's connection during the call.
     Owned(Arc<dyn Replay>),
 }
 
-impl Reached<'_> {
+impl ReplayRef<'_> {
     /// The tables, for longer than the call.
     pub fn shared(&self) -> Arc<dyn Replay> {
         match self {
@@ -99,7 +99,7 @@ impl Reached<'_> {
     }
 }
 
-impl Deref for Reached<'_> {
+impl Deref for ReplayRef<'_> {
     type Target = dyn Replay;
 
     #[inline]
@@ -111,7 +111,7 @@ impl Deref for Reached<'_> {
     }
 }
 
-impl Reach {
+impl ReplayBackend {
     /// Tables of this process.
     pub fn local(py: Python<'_>, server: Py<Server>) -> PyResult<Self> {
         let tables = Arc::clone(server.get().tables(py)?) as _;
@@ -121,43 +121,43 @@ impl Reach {
     /// The tables. Does not wait.
     /// In a forked child, tables of the parent process raise ForkedError; a client of an address reconnects.
     #[inline]
-    pub fn replay(&self, py: Python<'_>) -> PyResult<Reached<'_>> {
+    pub fn replay(&self, py: Python<'_>) -> PyResult<ReplayRef<'_>> {
         match self {
-            Reach::Local { server, tables } => server.get().tables(py).map(|_| Reached::Borrowed(tables)),
-            Reach::Remote(connection) => Ok(Reached::Owned(connection.open(py)?.remote)),
-            Reach::Several(several) => Ok(Reached::Owned(several.open(py)?)),
+            ReplayBackend::Local { server, tables } => server.get().tables(py).map(|_| ReplayRef::Borrowed(tables)),
+            ReplayBackend::Remote(connection) => Ok(ReplayRef::Owned(connection.open(py)?.remote)),
+            ReplayBackend::Several(several) => Ok(ReplayRef::Owned(several.open(py)?)),
         }
     }
 
     /// The tables, once their description is known: the first call over a network waits for the connection.
     #[inline]
-    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Reached<'_>> {
+    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<ReplayRef<'_>> {
         match self {
-            Reach::Local { .. } => self.replay(py),
-            Reach::Remote(connection) => Ok(Reached::Owned(connection.known(py, deadline)?)),
-            Reach::Several(several) => Ok(Reached::Owned(several.known(py, deadline)?)),
+            ReplayBackend::Local { .. } => self.replay(py),
+            ReplayBackend::Remote(connection) => Ok(ReplayRef::Owned(connection.known(py, deadline)?)),
+            ReplayBackend::Several(several) => Ok(ReplayRef::Owned(several.known(py, deadline)?)),
         }
     }
 
     /// The servers, if there are several.
     #[inline]
-    pub fn several(&self) -> Option<&Several> {
+    pub fn several(&self) -> Option<&ShardedConnection> {
         match self {
-            Reach::Several(several) => Some(several),
-            Reach::Local { .. } | Reach::Remote(_) => None,
+            ReplayBackend::Several(several) => Some(several),
+            ReplayBackend::Local { .. } | ReplayBackend::Remote(_) => None,
         }
     }
 }
 
-impl From<Connection> for Reach {
+impl From<Connection> for ReplayBackend {
     fn from(connection: Connection) -> Self {
-        Reach::Remote(Box::new(connection))
+        ReplayBackend::Remote(Box::new(connection))
     }
 }
 
-impl From<Several> for Reach {
-    fn from(several: Several) -> Self {
-        Reach::Several(Box::new(several))
+impl From<ShardedConnection> for ReplayBackend {
+    fn from(several: ShardedConnection) -> Self {
+        ReplayBackend::Several(Box::new(several))
     }
 }
 
@@ -165,7 +165,7 @@ impl From<Several> for Reach {
 pub struct Connection {
     options: EndpointOptions,
     /// Locked under the GIL, and never held while the GIL is released.
-    session: Mutex<Live<Session>>,
+    session: Mutex<ProcessLocal<Session>>,
 }
 
 #[derive(Clone)]
@@ -176,9 +176,9 @@ struct Session {
 }
 
 impl Session {
-    fn new(py: Python<'_>, options: &EndpointOptions) -> PyResult<Live<Self>> {
+    fn new(py: Python<'_>, options: &EndpointOptions) -> PyResult<ProcessLocal<Self>> {
         let remote = quick(py, || Remote::new(options.clone()))?;
-        Ok(Live::new(Self { remote, known: Arc::default() }, "client"))
+        Ok(ProcessLocal::new(Self { remote, known: Arc::default() }, "client"))
     }
 }
 
@@ -217,28 +217,37 @@ impl Connection {
 }
 
 /// Returns the servers, each reached from the current process.
-pub type Shards = Box<dyn Fn(Python<'_>) -> PyResult<Vec<Shard>> + Send + Sync>;
+pub type ShardsFactory = Box<dyn Fn(Python<'_>) -> PyResult<Vec<Shard>> + Send + Sync>;
 
 /// Several servers as one replay, made again in a forked child.
-pub struct Several {
-    shards: Shards,
+pub struct ShardedConnection {
+    shards: ShardsFactory,
     options: sharded::ShardedOptions,
     /// `None` once closed. Locked under the GIL, and never held while the GIL is released.
-    session: Mutex<Option<Live<Arc<Sharded>>>>,
+    session: Mutex<Option<ProcessLocal<Arc<Sharded>>>>,
 }
 
-impl Several {
+impl ShardedConnection {
     /// Connects to the servers, and checks that they can be one replay.
-    pub fn new(py: Python<'_>, shards: Shards, options: sharded::ShardedOptions, deadline: Deadline) -> PyResult<Self> {
+    pub fn new(
+        py: Python<'_>,
+        shards: ShardsFactory,
+        options: sharded::ShardedOptions,
+        deadline: Deadline,
+    ) -> PyResult<Self> {
         let session = Mutex::new(Some(Self::session(py, &shards, &options)?));
         let several = Self { shards, options, session };
         several.known(py, deadline)?;
         Ok(several)
     }
 
-    fn session(py: Python<'_>, shards: &Shards, options: &sharded::ShardedOptions) -> PyResult<Live<Arc<Sharded>>> {
+    fn session(
+        py: Python<'_>,
+        shards: &ShardsFactory,
+        options: &sharded::ShardedOptions,
+    ) -> PyResult<ProcessLocal<Arc<Sharded>>> {
         let shards = shards(py)?;
-        Ok(Live::new(quick(py, || Sharded::new(shards, options.clone()))?, "client"))
+        Ok(ProcessLocal::new(quick(py, || Sharded::new(shards, options.clone()))?, "client"))
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<Arc<Sharded>> {
@@ -288,7 +297,7 @@ impl Several {
     /// Fails requests that wait, and all later ones. Idempotent.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match session.filter(Live::here) {
+        match session.filter(ProcessLocal::here) {
             Some(session) => {
                 let sharded = Arc::clone(session.get(py)?);
                 quick(py, || {

@@ -5,7 +5,7 @@
 use super::dtype::descr;
 use super::numbers::Number;
 use crate::errors::raise;
-use crate::live::Live;
+use crate::process_local::ProcessLocal;
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::flags::NPY_ARRAY_CARRAY;
 use numpy::npyffi::objects::_PyArray_GET_ITEM_DATA;
@@ -24,13 +24,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 /// A new array that is still private, and the destination of its bytes.
-pub struct Fresh<'py> {
+pub struct NewArray<'py> {
     array: Bound<'py, PyAny>,
     data: NonNull<u8>,
     len: usize,
 }
 
-impl<'py> Fresh<'py> {
+impl<'py> NewArray<'py> {
     /// An uninitialised array. Every byte must be written before it is given out.
     pub fn new(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize]) -> PyResult<Self> {
         let len = size_of_array(dtype, itemsize, shape);
@@ -111,15 +111,15 @@ unsafe fn array_over<'py>(
 }
 
 /// The memory of a batch that arrived over a network, lent to the arrays that view it.
-pub struct Lent<'py> {
+pub struct LentBlock<'py> {
     base: Bound<'py, Loan>,
     block: Arc<dyn Block>,
 }
 
-impl<'py> Lent<'py> {
+impl<'py> LentBlock<'py> {
     /// The memory is returned when the last array over it is gone.
     pub fn new(py: Python<'py>, block: Arc<dyn Block>) -> PyResult<Self> {
-        let base = Bound::new(py, Loan(Live::new(Arc::clone(&block), "batch")))?;
+        let base = Bound::new(py, Loan(ProcessLocal::new(Arc::clone(&block), "batch")))?;
         Ok(Self { base, block })
     }
 
@@ -136,7 +136,7 @@ impl<'py> Lent<'py> {
         let start = self.block.as_ptr().wrapping_add(bytes.start);
         if len > bytes.len() || !start.addr().is_multiple_of(8) {
             // Text of zero characters: NumPy requires at least one. No other array has this layout.
-            let mut fresh = Fresh::new(py, dtype, itemsize, shape)?;
+            let mut fresh = NewArray::new(py, dtype, itemsize, shape)?;
             assert!(fresh.len >= bytes.len(), "more bytes than the array has");
             fresh.bytes().fill(MaybeUninit::new(0));
             // SAFETY: the range lies within the block, and the fresh array is ours alone and long enough.
@@ -156,7 +156,7 @@ pub fn column<'py, S, T: Number>(
     values: &[S],
     number: impl Fn(&S) -> T,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let fresh = Fresh::new(py, T::DTYPE, size_of::<T>(), &[values.len()])?;
+    let fresh = NewArray::new(py, T::DTYPE, size_of::<T>(), &[values.len()])?;
     for (index, value) in values.iter().enumerate() {
         // SAFETY: the array has as many elements of this size as there are values, aligned by NumPy, and is ours alone.
         unsafe { fresh.data.cast::<T>().add(index).write(number(value)) };
@@ -252,7 +252,7 @@ impl Drop for Storage {
 
 /// The owner of arrays in a batch's memory, as their base. In a forked child it is leaked.
 #[pyclass(frozen, module = "reverie._native")]
-struct Loan(#[allow(dead_code)] Live<Arc<dyn Block>>);
+struct Loan(#[allow(dead_code)] ProcessLocal<Arc<dyn Block>>);
 
 fn size_of_array(dtype: DType, itemsize: usize, shape: &[usize]) -> usize {
     // NumPy's narrowest text has one character.

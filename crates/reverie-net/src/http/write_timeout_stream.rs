@@ -8,14 +8,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// A connection that fails when its peer reads nothing for too long.
-pub(super) struct Stalling<IO> {
+pub(super) struct WriteTimeoutStream<IO> {
     io: IO,
     patience: Duration,
     /// Set while a write waits for the peer.
     over: Option<Pin<Box<Sleep>>>,
 }
 
-impl<IO> Stalling<IO> {
+impl<IO> WriteTimeoutStream<IO> {
     pub(super) fn new(io: IO, patience: Duration) -> Self {
         Self { io, patience, over: None }
     }
@@ -32,13 +32,13 @@ impl<IO> Stalling<IO> {
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Stalling<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_read(context, to)
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Stalling<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.io).poll_write(context, bytes);
         self.in_time(done, context)
@@ -63,7 +63,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_nothing_ends_the_connection_and_a_slow_one_does_not() {
         let (near, mut far) = duplex(4);
-        let mut io = Stalling::new(near, Duration::from_secs(10));
+        let mut io = WriteTimeoutStream::new(near, Duration::from_secs(10));
         let slow = tokio::spawn(async move {
             for _ in 0..4 {
                 sleep(Duration::from_secs(9)).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The checkpoints of a folder that are kept. The newest always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetentionPolicy {
     /// How many of the newest, at least 1.
     pub count: usize,
     /// The largest age of these; `None` for any age.
@@ -19,7 +19,7 @@ pub struct Keep {
 
 /// The content of a folder.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FolderContents {
     pub(crate) manifests: Vec<u64>,
     pub(crate) segments: HashSet<u64>,
     /// Left by a process that ended while it wrote them.
@@ -27,14 +27,14 @@ pub(crate) struct Found {
 }
 
 /// The checkpoint that was just taken.
-pub(crate) struct Newest {
+pub(crate) struct NewestCheckpoint {
     pub(crate) number: u64,
     pub(crate) segments: Vec<u64>,
     /// The segment that is still written.
     pub(crate) open: Option<u64>,
 }
 
-impl Found {
+impl FolderContents {
     pub(crate) fn next_manifest(&self) -> u64 {
         self.manifests.iter().chain(&self.unfinished).max().map_or(1, |number| number + 1)
     }
@@ -44,8 +44,8 @@ impl Found {
     }
 }
 
-pub(crate) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
-    let mut found = Found::default();
+pub(crate) fn scan(disk: &dyn Disk, root: &Path) -> Result<FolderContents> {
+    let mut found = FolderContents::default();
     for name in names_in(disk, root)? {
         match names::kind(&name) {
             Some(FileKind::Manifest(number)) => found.manifests.push(number),
@@ -64,9 +64,9 @@ pub(crate) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
 pub(crate) fn retain(
     disk: &dyn Disk,
     root: &Path,
-    keep: &Keep,
-    before: &Found,
-    newest: Newest,
+    keep: &RetentionPolicy,
+    before: &FolderContents,
+    newest: NewestCheckpoint,
     now: Duration,
 ) -> Result<()> {
     let mut used: HashSet<u64> = newest.segments.into_iter().chain(newest.open).collect();
@@ -111,7 +111,7 @@ pub(crate) fn retain(
 /// These are its manifest if that was not renamed, segments that no checkpoint refers to, and the new bytes of the
 /// segment that existed before (`kept`: its number and end). Does nothing if the manifest may be in its place, and
 /// reports no error: the files do no harm, and the next checkpoint removes those that are left.
-pub(crate) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
+pub(crate) fn clean_up(disk: &dyn Disk, root: &Path, before: &FolderContents, kept: Option<(u64, u64)>) {
     let Ok(now) = scan(disk, root) else { return };
     if now.manifests.last() > before.manifests.last() {
         return;

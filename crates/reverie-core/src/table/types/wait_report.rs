@@ -27,7 +27,7 @@ pub enum InsertReason {
         /// Bytes allowed.
         budget: u64,
         /// The part of `held` that no move to the disk frees, if it leaves too little for the item.
-        unmovable: Option<Unmovable>,
+        unmovable: Option<UnmovableBytes>,
         /// Why no chunk can move now; `None` if chunks move.
         trouble: Option<String>,
     },
@@ -39,7 +39,7 @@ pub enum InsertReason {
 
 /// Bytes of memory that no move to the disk frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unmovable {
+pub struct UnmovableBytes {
     /// The index of the chunks that are there.
     pub index: u64,
     /// Chunks that are still being written.
@@ -62,7 +62,7 @@ pub enum SampleReason {
 
 /// One request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitEntry {
     /// How long it has waited.
     pub since: Duration,
     /// Items or draws that it requested.
@@ -76,7 +76,7 @@ pub const MOST_REPORTED: usize = 1000;
 
 /// Which requests wait at a table, since when, for what, and what would unblock them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Why {
+pub struct WaitReport {
     /// The table.
     pub table: String,
     /// Number of items.
@@ -94,9 +94,9 @@ pub struct Why {
     /// The number of sample requests that wait.
     pub num_samples: u64,
     /// The first of the inserts, in order of arrival, at most [`MOST_REPORTED`].
-    pub inserts: Vec<Waiting>,
+    pub inserts: Vec<WaitEntry>,
     /// The first of the samples, likewise.
-    pub samples: Vec<Waiting>,
+    pub samples: Vec<WaitEntry>,
     /// The reason why a single insert would wait now; `None` if it would not.
     pub insert_reason: Option<InsertReason>,
     /// The reason why a single draw would wait now; `None` if it would not.
@@ -110,18 +110,18 @@ pub struct Why {
 }
 
 /// Bytes that an insert waits for.
-pub(in crate::table) struct Starved {
-    pub(in crate::table) of: Limit,
+pub(in crate::table) struct ByteShortage {
+    pub(in crate::table) of: ByteLimit,
     pub(in crate::table) held: u64,
     pub(in crate::table) needed: u64,
     pub(in crate::table) budget: u64,
     /// As in [`InsertReason::Memory`].
-    pub(in crate::table) unmovable: Option<Unmovable>,
+    pub(in crate::table) unmovable: Option<UnmovableBytes>,
 }
 
 /// A limit of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::table) enum Limit {
+pub(in crate::table) enum ByteLimit {
     /// The limit on all bytes of the server's tables.
     Total,
     /// The limit on the bytes in memory; the others are on the disk.

@@ -12,14 +12,14 @@ const ABSENT: OrderLink = OrderLink { older: NONE, newer: NONE };
 
 /// Slots in the order in which they were pushed; 8 bytes a slot, every call O(1).
 #[derive(Clone, Debug)]
-pub(super) struct Linked {
+pub(super) struct LinkedSlots {
     links: Vec<OrderLink>,
     oldest: u32,
     newest: u32,
     len: usize,
 }
 
-impl Linked {
+impl LinkedSlots {
     pub(super) fn new() -> Self {
         Self { links: Vec::new(), oldest: NONE, newest: NONE, len: 0 }
     }

@@ -8,7 +8,7 @@ use super::members::Members;
 use crate::trace::TraceContext;
 use reverie_core::batch::Planner;
 use reverie_core::replay::Batches;
-use reverie_core::sample::{ArrayMemory, Description, Drawn, Gathered, SampleRequest, Schedule};
+use reverie_core::sample::{ArrayMemory, Description, DrawnBatch, GatheredBatch, SampleRequest, Schedule};
 use reverie_core::table::Withdrawal;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
@@ -23,16 +23,16 @@ use tokio::task::JoinHandle;
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
-pub(super) struct Ahead {
-    queue: Arc<AheadQueue>,
+pub(super) struct PrefetchTask {
+    queue: Arc<PrefetchQueue>,
     withdrawal: Withdrawal,
     task: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct AheadQueue {
+struct PrefetchQueue {
     /// Held for a push or a pop.
-    state: Mutex<AheadState>,
+    state: Mutex<PrefetchState>,
     changed: Condvar,
     /// Notified when the reader took a batch.
     taken: Notify,
@@ -41,23 +41,23 @@ struct AheadQueue {
 }
 
 #[derive(Default)]
-struct AheadState {
+struct PrefetchState {
     /// With the trace that each batch was drawn for.
-    ready: VecDeque<(Result<Drawn>, Option<TraceContext>)>,
+    ready: VecDeque<(Result<DrawnBatch>, Option<TraceContext>)>,
     /// That of the reader's call that last made room, or of the one that made the iterator.
     trace: Option<TraceContext>,
     /// The draws of a batch that was not finished.
-    unfinished: Option<Drawn>,
+    unfinished: Option<DrawnBatch>,
     has_ended: bool,
 }
 
-impl AheadQueue {
-    fn state(&self) -> MutexGuard<'_, AheadState> {
+impl PrefetchQueue {
+    fn state(&self) -> MutexGuard<'_, PrefetchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there is a batch or the end, at most for `timeout`.
-    fn wait(&self, timeout: Duration, until: impl Fn(&AheadState) -> bool) -> MutexGuard<'_, AheadState> {
+    fn wait(&self, timeout: Duration, until: impl Fn(&PrefetchState) -> bool) -> MutexGuard<'_, PrefetchState> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| !until(state));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -65,7 +65,7 @@ impl AheadQueue {
 
 /// Marks the end however the task ends: by a panic or an abort, the outcome is an error.
 struct EndMarker {
-    queue: Arc<AheadQueue>,
+    queue: Arc<PrefetchQueue>,
     outcome: Result<()>,
 }
 
@@ -82,20 +82,20 @@ impl Drop for EndMarker {
 }
 
 /// The data of the task.
-struct Work {
+struct PrefetchWork {
     group: Arc<ShardedState>,
-    queue: Arc<AheadQueue>,
+    queue: Arc<PrefetchQueue>,
     schedule: Schedule,
     reading: ShardedReadOptions,
     end: RequestEnd,
 }
 
-impl Ahead {
+impl PrefetchTask {
     pub(super) fn new(group: &Arc<ShardedState>, schedule: Schedule, reading: ShardedReadOptions) -> Self {
-        let (queue, withdrawal) = (Arc::<AheadQueue>::default(), Withdrawal::default());
+        let (queue, withdrawal) = (Arc::<PrefetchQueue>::default(), Withdrawal::default());
         queue.state().trace = TraceContext::current();
         let end = RequestEnd::new(&group.runtime, None, &withdrawal);
-        let work = Work { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
+        let work = PrefetchWork { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
         let task = group.runtime.spawn(async move {
             let defect = "the task that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             let mut ending =
@@ -106,7 +106,7 @@ impl Ahead {
     }
 }
 
-impl Work {
+impl PrefetchWork {
     async fn until_closed(&self) -> Result<()> {
         let mut run = pin!(self.run());
         loop {
@@ -150,7 +150,7 @@ impl Work {
     }
 
     /// The next batch; `None` if the reader closed meanwhile.
-    async fn batch(&self, parts: &[(&str, usize)]) -> Result<Option<Drawn>> {
+    async fn batch(&self, parts: &[(&str, usize)]) -> Result<Option<DrawnBatch>> {
         let (mut all, mut whole) = (Vec::new(), true);
         for (table, count) in parts {
             let table = self.group.open(table, &self.end).await?;
@@ -190,8 +190,8 @@ impl Work {
 }
 
 /// Gathers items of this process.
-fn gathered(drawn: Drawn, reading: &ShardedReadOptions) -> Result<Drawn> {
-    let Drawn::Items(mut draws) = drawn else { return Ok(drawn) };
+fn gathered(drawn: DrawnBatch, reading: &ShardedReadOptions) -> Result<DrawnBatch> {
+    let DrawnBatch::Items(mut draws) = drawn else { return Ok(drawn) };
     let plan = Planner::new(&reading.options()).plan_draws(&draws)?;
     let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
@@ -202,11 +202,11 @@ fn gathered(drawn: Drawn, reading: &ShardedReadOptions) -> Result<Drawn> {
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
     plan.gather_draws(&draws, &mut out)?;
     draws.items = Vec::new();
-    Ok(Drawn::Gathered(Gathered { draws, description: Description::Plan(plan), arrays }))
+    Ok(DrawnBatch::Gathered(GatheredBatch { draws, description: Description::Plan(plan), arrays }))
 }
 
-impl Batches for Ahead {
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+impl Batches for PrefetchTask {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         let mut state = self.queue.wait(timeout, |state| !state.ready.is_empty() || state.has_ended);
         let (next, has_ended) = (state.ready.pop_front(), state.has_ended);
         state.trace = TraceContext::current();
@@ -224,34 +224,34 @@ impl Batches for Ahead {
     /// What is drawn from several servers is not leased.
     fn again(&mut self) {}
 
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         self.withdrawal.make();
         self.queue.closing.notify_one();
         self.queue.taken.notify_one();
         drop(self.queue.wait(CLOSING, |state| state.has_ended));
         self.task.abort();
         let mut state = self.queue.state();
-        let ready: Vec<Drawn> = state.ready.drain(..).filter_map(|(batch, _)| batch.ok()).collect();
+        let ready: Vec<DrawnBatch> = state.ready.drain(..).filter_map(|(batch, _)| batch.ok()).collect();
         ready.into_iter().chain(state.unfinished.take()).collect()
     }
 }
 
 /// The batches of an only server, which makes them itself.
-pub(super) struct Only {
+pub(super) struct SingleServerBatches {
     batches: Box<dyn Batches>,
     members: Arc<Members>,
     has_ended: bool,
 }
 
-impl Only {
+impl SingleServerBatches {
     pub(super) fn new(batches: Box<dyn Batches>, members: &Arc<Members>) -> Self {
         Self { batches, members: Arc::clone(members), has_ended: false }
     }
 }
 
-impl Batches for Only {
+impl Batches for SingleServerBatches {
     /// As of several servers: ends when the client is closed, and takes note of a lost server.
-    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         if self.has_ended {
             return Some(Ok(None));
         }
@@ -270,12 +270,12 @@ impl Batches for Only {
         self.batches.again();
     }
 
-    fn close(&mut self) -> Vec<Drawn> {
+    fn close(&mut self) -> Vec<DrawnBatch> {
         self.batches.close()
     }
 }
 
-impl Drop for Ahead {
+impl Drop for PrefetchTask {
     fn drop(&mut self) {
         self.task.abort();
     }

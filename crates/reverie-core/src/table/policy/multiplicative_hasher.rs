@@ -4,9 +4,9 @@ use std::hash::Hasher;
 
 /// Spreads consecutive numbers by a multiplication (Knuth 1998, section 6.4).
 #[derive(Default)]
-pub(super) struct Spread(u64);
+pub(super) struct MultiplicativeHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for MultiplicativeHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -13,13 +13,13 @@ const ABSENT: f64 = f64::NEG_INFINITY;
 /// Most changes touch one priority and read one maximum: a priority that neither was nor becomes the largest of its
 /// eight changes nothing above.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Largest {
+pub(super) struct LargestPriority {
     priorities: Vec<f64>,
     /// Levels of maxima over eight values of the level below; the first covers the priorities, the last is one number.
     maxima: Vec<Vec<f64>>,
 }
 
-impl Largest {
+impl LargestPriority {
     /// The largest priority of all items; `None` without items.
     pub(super) fn get(&self) -> Option<f64> {
         let largest = *self.maxima.last()?.first()?;
@@ -108,7 +108,7 @@ mod tests {
         fn the_largest_is_that_of_the_items_that_are_there(
             steps in prop::collection::vec((prop_oneof![0_u32..20, 0_u32..700], -3_i32..9), 0..200),
         ) {
-            let (mut tree, mut items) = (Largest::default(), std::collections::BTreeMap::new());
+            let (mut tree, mut items) = (LargestPriority::default(), std::collections::BTreeMap::new());
             for (slot, priority) in steps {
                 match items.contains_key(&slot) && priority < 0 {
                     true => {

@@ -12,12 +12,12 @@ const PREFACE: u8 = b'P';
 pub(super) const ALERT: u8 = 21;
 
 /// A stream that returns the byte that was already read again.
-pub(super) struct Begun<IO> {
+pub(super) struct PeekedStream<IO> {
     io: IO,
     first: Option<u8>,
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> Begun<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> PeekedStream<IO> {
     /// Reads the first byte. An error if the peer closes the connection before.
     pub(super) async fn read(mut io: IO) -> io::Result<Self> {
         let first = Some(io.read_u8().await?);
@@ -30,7 +30,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Begun<IO> {
     }
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Begun<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for PeekedStream<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -46,4 +46,4 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Begun<IO> {
     }
 }
 
-write_through!([IO: AsyncWrite + Unpin] Begun<IO>, io);
+write_through!([IO: AsyncWrite + Unpin] PeekedStream<IO>, io);

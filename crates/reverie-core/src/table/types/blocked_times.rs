@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// It is tried whenever the table changes, and when bytes are freed that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum BlockReason {
     /// The rate limiter.
     Limiter,
     /// The limit of bytes of all tables.
@@ -19,7 +19,7 @@ pub enum Obstacle {
     Turn,
 }
 
-impl Obstacle {
+impl BlockReason {
     /// The reasons for which inserts wait.
     pub const OF_INSERTS: [Self; 4] = [Self::Limiter, Self::Bytes, Self::Memory, Self::Turn];
     /// The reasons for which samples wait.
@@ -39,15 +39,15 @@ impl Obstacle {
 
 /// The time during which at least one request of a side waited, by reason.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Blocked {
+pub struct BlockedTimes {
     /// Since when the first request waits for this reason.
-    since: Option<(Duration, Obstacle)>,
+    since: Option<(Duration, BlockReason)>,
     times: [Duration; 5],
 }
 
-impl Blocked {
+impl BlockedTimes {
     /// Notes what holds the first waiting request back from now on; `None` if no request waits.
-    pub fn note(&mut self, block: Option<Obstacle>, now: Duration) {
+    pub fn note(&mut self, block: Option<BlockReason>, now: Duration) {
         if self.since.map(|(_, block)| block) != block {
             *self = self.at(now);
             self.since = block.map(|block| (now, block));
@@ -64,7 +64,7 @@ impl Blocked {
     }
 
     /// The time during which a request waited for this reason.
-    pub fn of(&self, block: Obstacle) -> Duration {
+    pub fn of(&self, block: BlockReason) -> Duration {
         self.times[block as usize]
     }
 

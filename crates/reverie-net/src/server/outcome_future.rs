@@ -3,4 +3,4 @@
 use std::pin::Pin;
 
 /// An outcome that arrives later.
-pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type OutcomeFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -5,19 +5,19 @@ use crate::enter::quick;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use reverie_core::batch::{Options, Ragged};
+use reverie_core::batch::{BatchOptions, Ragged};
 use reverie_core::sample::{Borders, Windows};
 
 /// The read options of a batch.
 #[derive(Clone, Default, PartialEq)]
-pub struct Reading {
+pub struct ReadOptions {
     /// Paths; `None` for all.
     pub columns: Option<Vec<String>>,
     /// The handling of unequal lengths.
     pub ragged: Ragged,
 }
 
-impl Reading {
+impl ReadOptions {
     /// Reads the arguments `columns=` and `ragged=`.
     pub fn new(columns: Option<ColumnPaths>, ragged: Option<&str>) -> PyResult<Self> {
         let ragged = match ragged {
@@ -34,8 +34,8 @@ impl Reading {
     }
 
     /// The options, as the engine reads them.
-    pub fn options(&self) -> Options<'_> {
-        Options { ragged: self.ragged, columns: self.columns.as_deref() }
+    pub fn options(&self) -> BatchOptions<'_> {
+        BatchOptions { ragged: self.ragged, columns: self.columns.as_deref() }
     }
 }
 

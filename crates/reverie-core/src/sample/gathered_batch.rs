@@ -14,10 +14,10 @@ pub trait ArrayMemory: Any + Send + Sync {
 }
 
 /// Returns memory for at least this many bytes, with any content; `None` if there is none.
-pub type Allocate = fn(usize) -> Option<Box<dyn ArrayMemory>>;
+pub type ArrayAllocator = fn(usize) -> Option<Box<dyn ArrayMemory>>;
 
 /// A batch whose arrays are filled: the draws' figures, and one array for each output.
-pub struct Gathered {
+pub struct GatheredBatch {
     /// The draws, without their items.
     pub draws: Draws,
     /// Describes the arrays.

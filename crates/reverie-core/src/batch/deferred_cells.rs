@@ -9,7 +9,7 @@ use super::pieces::pieces;
 use super::plan::Plan;
 use super::readers::{Readers, readers};
 use super::run::{CellRun, copy_cells};
-use super::unpacked::Pause;
+use super::unpacked::UnpackCallback;
 use crate::chunk::{CellsOnDisk, CellsView, Chunk, Decoder, SpareDecoder};
 use crate::error::Result;
 use std::ops::Range;
@@ -22,7 +22,7 @@ const SPREAD_AT_ONCE: u64 = 2 << 20;
 const SHARES: usize = 4;
 
 /// Cells of a chunk that is not plain: copied chunk by chunk at the end.
-pub(super) struct Deferred<'a> {
+pub(super) struct DeferredCells<'a> {
     pub(super) chunk: &'a Chunk,
     /// The plan's column.
     pub(super) column: usize,
@@ -33,7 +33,7 @@ pub(super) struct Deferred<'a> {
 
 /// All cells of one chunk.
 struct ChunkCells<'a> {
-    cells: &'a [Deferred<'a>],
+    cells: &'a [DeferredCells<'a>],
     /// For each column of the chunk the cells that are needed, and those between them.
     wanted: Vec<Option<Range<usize>>>,
     /// Bytes that are unpacked, or read from the disk; 0 for a raw chunk in memory.
@@ -41,7 +41,7 @@ struct ChunkCells<'a> {
 }
 
 impl<'a> ChunkCells<'a> {
-    fn new(cells: &'a [Deferred<'a>]) -> Self {
+    fn new(cells: &'a [DeferredCells<'a>]) -> Self {
         let chunk = cells[0].chunk;
         let mut wanted: Vec<Option<Range<usize>>> = vec![None; chunk.layout().num_columns()];
         for CellRun { source, first, n, .. } in cells.iter().map(|cells| cells.run) {
@@ -64,9 +64,9 @@ impl Plan {
     /// Copies the cells to the batch; calls `pause` before each chunk is unpacked or read.
     pub(super) fn gather_deferred(
         &self,
-        mut deferred: Vec<Deferred<'_>>,
+        mut deferred: Vec<DeferredCells<'_>>,
         out: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         self.read_directly(&mut deferred, out, pause)?;
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
@@ -98,9 +98,9 @@ impl Plan {
     /// Reads the cells on the disk that fill a piece of the batch as they are, and takes them off the list.
     fn read_directly(
         &self,
-        deferred: &mut Vec<Deferred<'_>>,
+        deferred: &mut Vec<DeferredCells<'_>>,
         out: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         let mut reads: Vec<(usize, Range<usize>, CellsOnDisk)> = Vec::new();
         deferred.retain(|cells| match self.direct(cells) {
@@ -128,7 +128,7 @@ impl Plan {
     }
 
     /// The places of cells on the disk and in the batch, if one is a copy of the other.
-    fn direct(&self, cells: &Deferred<'_>) -> Option<(Range<usize>, CellsOnDisk)> {
+    fn direct(&self, cells: &DeferredCells<'_>) -> Option<(Range<usize>, CellsOnDisk)> {
         let (column, run) = (&self.columns[cells.column], &cells.run);
         let from = column
             .is_copied(cells.chunk, run.source)
@@ -141,11 +141,11 @@ impl Plan {
         &self,
         readers: &Readers,
         groups: Vec<ChunkCells<'_>>,
-        deferred: &[Deferred<'_>],
+        deferred: &[DeferredCells<'_>],
         out: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
-        let place = |cells: &Deferred<'_>| (cells.column, self.columns[cells.column].place(&cells.run, &cells.to));
+        let place = |cells: &DeferredCells<'_>| (cells.column, self.columns[cells.column].place(&cells.run, &cells.to));
         let mut places = pieces(deferred.iter().map(place).collect(), out);
         let mut rest = &mut places[..];
         let mut tasks = Vec::with_capacity(groups.len());
@@ -180,7 +180,7 @@ impl Plan {
         readers: &Readers,
         mut groups: &[ChunkCells<'_>],
         out: &mut [&mut ArrayBytes],
-        pause: Pause<'_>,
+        pause: UnpackCallback<'_>,
     ) -> Result<()> {
         let mut decoders: Vec<SpareDecoder> = Vec::new();
         while !groups.is_empty() {
@@ -208,8 +208,8 @@ impl Plan {
         Ok(())
     }
 
-    fn copy_cells(&self, cells: &[Deferred<'_>], view: &CellsView<'_>, out: &mut [&mut ArrayBytes]) -> Result<()> {
-        for Deferred { chunk, column: index, to, run } in cells {
+    fn copy_cells(&self, cells: &[DeferredCells<'_>], view: &CellsView<'_>, out: &mut [&mut ArrayBytes]) -> Result<()> {
+        for DeferredCells { chunk, column: index, to, run } in cells {
             let to = &mut out[*index][to.clone()];
             self.columns[*index].copy(view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;
         }

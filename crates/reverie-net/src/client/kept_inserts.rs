@@ -22,7 +22,7 @@ pub(super) struct KeptInsert {
 
 /// Confirmed inserts that may not be on the disk.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct KeptInserts {
     /// The bytes that are kept at most.
     max_bytes: u64,
     /// By number.
@@ -34,7 +34,7 @@ pub(super) struct Kept {
     uncovered: Option<u64>,
 }
 
-impl Kept {
+impl KeptInserts {
     pub(super) fn new(max_bytes: u64) -> Self {
         Self { max_bytes, ..Self::default() }
     }
@@ -121,13 +121,13 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn keep(kept: &mut Kept, id: u64, bytes: u64) -> Vec<u64> {
+    fn keep(kept: &mut KeptInserts, id: u64, bytes: u64) -> Vec<u64> {
         kept.keep(id, (0, Items::new()), bytes)
     }
 
     #[test]
     fn what_is_beyond_the_bound_is_dropped_oldest_first_and_noted_until_it_is_on_the_disk() {
-        let mut kept = Kept::new(100);
+        let mut kept = KeptInserts::new(100);
         assert_eq!((keep(&mut kept, 7, 40), keep(&mut kept, 5, 40)), (vec![], vec![]));
         let before = kept.confirmed();
         assert_eq!((keep(&mut kept, 9, 40), kept.size_bytes(), kept.first_id()), (vec![5], 80, Some(7)));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_or_dropped_is_not_kept() {
-        let mut kept = Kept::new(100);
+        let mut kept = KeptInserts::new(100);
         keep(&mut kept, 1, 40);
         assert!(kept.contains(1));
         assert_eq!((kept.take_all().len(), kept.size_bytes(), kept.take_uncovered()), (1, 0, false));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 /// The parts of a server that are watched.
-pub(super) struct Watched {
+pub(super) struct WatchedServer {
     pub(super) tables: Arc<Tables>,
     /// The state of its connections, if it listens for clients.
     pub(super) shared: Option<Arc<ServerState>>,
@@ -20,7 +20,7 @@ pub(super) struct Watched {
     run: Mutex<Option<Arc<RunFigures>>>,
 }
 
-impl Watched {
+impl WatchedServer {
     /// A server that starts now.
     pub(super) fn new(tables: Arc<Tables>, shared: Option<Arc<ServerState>>) -> Self {
         let incarnation = RandomState::new().hash_one("incarnation");
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_whose_tables_are_closed_is_in_trouble() {
-        let watched = Watched::new(few_tables(1), None);
+        let watched = WatchedServer::new(few_tables(1), None);
         assert_eq!(watched.trouble(), None);
         watched.tables.close();
         let trouble = watched.trouble().unwrap();

@@ -1,21 +1,21 @@
 //! The outcome of a request for draws, from tables of this process or of another one.
 
-use super::{Draws, Gathered, Lease, Tenure};
+use super::{Draws, GatheredBatch, Lease, LeaseState};
 use crate::batch::Arrays;
 use crate::error::Error;
 use crate::table::Tally;
 
 /// Draws of one form, which become one batch.
-pub enum Drawn {
+pub enum DrawnBatch {
     /// The items, which the caller gathers into memory of its own.
     Items(Draws),
     /// Gathered into memory of the reader: ahead of it, or from several servers.
-    Gathered(Gathered),
+    Gathered(GatheredBatch),
     /// Gathered by another process.
     Arrays(Arrays),
 }
 
-impl Drawn {
+impl DrawnBatch {
     /// The number of draws.
     pub fn len(&self) -> usize {
         match self {
@@ -59,7 +59,7 @@ impl Drawn {
     }
 
     /// Whether the draws may be given to their reader; those that are not leased may.
-    pub fn tenure(&self) -> Tenure {
+    pub fn tenure(&self) -> LeaseState {
         match self {
             Self::Items(draws) => draws.lease.tenure(),
             Self::Gathered(batch) => batch.draws.lease.tenure(),
@@ -86,18 +86,18 @@ impl Drawn {
 
 /// The outcome of a request for draws. `batches` is also filled where an error ended the request.
 #[derive(Default)]
-pub struct Sampled {
+pub struct SampleOutcome {
     /// One batch, or one for each run of items of the same form.
-    pub batches: Vec<Drawn>,
+    pub batches: Vec<DrawnBatch>,
     /// The error that ended the request early.
     pub error: Option<Error>,
 }
 
-impl Sampled {
+impl SampleOutcome {
     /// The draws as one batch; none if there are no draws.
     pub fn whole(mut draws: Draws) -> Self {
         let error = draws.take_not_committed();
-        let batches = if draws.is_empty() { Vec::new() } else { vec![Drawn::Items(draws)] };
+        let batches = if draws.is_empty() { Vec::new() } else { vec![DrawnBatch::Items(draws)] };
         Self { batches, error }
     }
 
@@ -115,7 +115,7 @@ impl Sampled {
         while let Some(first) = draws.items.first().map(|item| item.pattern.clone()) {
             let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
             let rest = draws.split_off(alike);
-            batches.push(Drawn::Items(std::mem::replace(&mut draws, rest)));
+            batches.push(DrawnBatch::Items(std::mem::replace(&mut draws, rest)));
         }
         Self { batches, error }
     }

@@ -38,14 +38,14 @@ impl Heads {
 }
 
 /// A batch that was announced and whose parts follow.
-pub(super) struct Arriving {
-    batch: Option<Parts>,
+pub(super) struct ArrivingBatch {
+    batch: Option<BatchParts>,
     filled: usize,
     size: usize,
     pub(super) last: bool,
 }
 
-struct Parts {
+struct BatchParts {
     head: Arc<Head>,
     num_draws: usize,
     smallest_probability: Option<f64>,
@@ -54,7 +54,7 @@ struct Parts {
     block: Block,
 }
 
-impl Arriving {
+impl ArrivingBatch {
     /// Starts a batch from its announcement, in the memory that came with it if there is some.
     /// Errors: `Protocol` if the number of bytes does not match the arrays; `OutOfMemory`.
     pub(super) fn new(
@@ -77,7 +77,7 @@ impl Arriving {
             (false, _) => None,
             (true, block) => {
                 let block = block.map_or_else(|| pool.take(size), Ok)?;
-                Some(Parts { head, num_draws, smallest_probability, tally, layout, block })
+                Some(BatchParts { head, num_draws, smallest_probability, tally, layout, block })
             }
         };
         Ok(Self { batch, filled, size, last })
@@ -108,7 +108,7 @@ impl Arriving {
 
     /// The batch; `None` if no caller wants it.
     pub(super) fn finish(self) -> Option<Arrays> {
-        let Parts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
+        let BatchParts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
         Some(Arrays {
             head,
             num_draws,

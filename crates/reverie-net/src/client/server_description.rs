@@ -4,7 +4,7 @@ use reverie_core::table::TableOptions;
 
 /// The server's description at the first connection.
 #[derive(Clone, Debug)]
-pub struct Described {
+pub struct ServerDescription {
     /// The version of its package.
     pub version: String,
     /// Its tables.

@@ -32,7 +32,7 @@ pub struct Row {
 
 /// A slot whose item a client held when the journal ended, with the generation of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leased {
+pub struct LeasedSlot {
     /// The slot.
     pub slot: u32,
     /// The generation of the item's key.
@@ -41,7 +41,7 @@ pub struct Leased {
 
 /// A table's items and counts, to restore into an empty table. The table's own options stay.
 #[derive(Clone, Debug, Default)]
-pub struct Restoring {
+pub struct TableContents {
     /// The limiter's counters.
     pub counters: Counters,
     /// The other counts; those of present items are computed again.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 /// Released chunks that still exist. Those that no table has are counted.
 #[derive(Default)]
-pub struct Released {
+pub struct ReleasedChunks {
     chunks: Vec<Weak<Chunk>>,
     bytes: u64,
-    pace: Pace,
+    pace: SweepSchedule,
 }
 
-impl Released {
+impl ReleasedChunks {
     /// Adds a released chunk, unless this is the last reference. A table that has it may delete it before an item that
     /// waits is done with it.
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
@@ -26,12 +26,12 @@ impl Released {
     }
 
     /// The bytes of the chunks. May include chunks that came into tables, or were freed, since the last
-    /// [`Released::reckon`].
+    /// [`ReleasedChunks::reckon`].
     pub fn bytes(&mut self) -> u64 {
         if self.pace.is_due(self.chunks.len()) { self.reckon() } else { self.bytes }
     }
 
-    /// As [`Released::bytes`], computed now.
+    /// As [`ReleasedChunks::bytes`], computed now.
     pub fn reckon(&mut self) -> u64 {
         let Self { chunks, bytes, .. } = self;
         *bytes = 0;
@@ -59,12 +59,12 @@ impl Released {
 
 /// Decides when all entries of a list are looked at: so seldom that on average a question costs a few looks at entries.
 #[derive(Default)]
-pub(super) struct Pace(usize);
+pub(super) struct SweepSchedule(usize);
 
 /// Entries that may be looked at for each question, and for each new entry.
 const LOOKS: (usize, usize) = (16, 4);
 
-impl Pace {
+impl SweepSchedule {
     pub(super) fn added(&mut self) {
         self.0 = self.0.saturating_add(LOOKS.1);
     }

@@ -16,14 +16,14 @@ fn _after_fork() {
 
 /// An engine object behind a Python handle, usable only in the process that created it.
 /// In a forked child it is leaked, not dropped: its threads do not exist there, and its locks may be held forever.
-pub struct Live<T> {
+pub struct ProcessLocal<T> {
     /// `Some` until the drop.
     value: Option<T>,
     forks: u32,
     what: &'static str,
 }
 
-impl<T> Live<T> {
+impl<T> ProcessLocal<T> {
     /// Marks a value as living in this process; `what` names it in errors.
     pub fn new(value: T, what: &'static str) -> Self {
         Self { value: Some(value), forks: FORKS.load(Ordering::Relaxed), what }
@@ -53,7 +53,7 @@ impl<T> Live<T> {
     }
 }
 
-impl<T> Drop for Live<T> {
+impl<T> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
         let value = self.value.take();
         if self.here() {

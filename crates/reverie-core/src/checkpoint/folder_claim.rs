@@ -1,7 +1,7 @@
 //! The state of a server's folder of checkpoints, and the lock that keeps other servers out of it.
 
 use super::names;
-use super::retain::{Found, scan};
+use super::retention::{FolderContents, scan};
 use crate::disk::{Disk, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A server's claim on its folder.
-pub(super) struct Hold {
+pub(super) struct FolderClaim {
     /// Two servers in one folder would remove each other's files.
     lock: Option<Box<dyn Send>>,
     /// The number of the newest checkpoint that this server knows: the one that it found, restored or took last. `None`
@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The commands that keep servers out of a folder.
 const COMMANDS: &str = "reverie checkpoint verify, reverie checkpoint repair or reverie data export";
 
-impl Hold {
+impl FolderClaim {
     /// Looks for the newest checkpoint, without the lock.
     pub(super) fn look(disk: &dyn Disk, root: &Path) -> Result<Self> {
         Ok(Self { lock: None, newest: newest(&scan(disk, root)?), report: None })
@@ -58,7 +58,7 @@ impl Hold {
     /// Locks the folder, which is created if it is missing; returns its content.
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
-    pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<Found> {
+    pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<FolderContents> {
         self.take(disk, root, SAVE, "give each server a folder of its own")?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
@@ -125,7 +125,7 @@ pub(crate) fn read_alone(disk: &dyn Disk, root: &Path, instead: &str) -> Result<
     }
 }
 
-fn newest(found: &Found) -> Option<u64> {
+fn newest(found: &FolderContents) -> Option<u64> {
     found.manifests.last().copied()
 }
 

@@ -12,7 +12,7 @@ const LEASES: u64 = 4;
 ///
 /// Each slot is listed once, however often it changes: its present state is what a journal writes.
 #[derive(Debug, Default)]
-pub struct Changed {
+pub struct ChangedSlots {
     marks: Vec<u64>,
     items: Vec<u32>,
     counts: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Changed {
     cleared: bool,
 }
 
-impl Changed {
+impl ChangedSlots {
     /// The slot's item came or left.
     #[inline]
     pub(super) fn item(&mut self, slot: u32) {
@@ -72,8 +72,8 @@ impl Changed {
         std::mem::take(&mut self.cleared)
     }
 
-    /// True if an item came or left, or was leased, since the last call of [`Changed::take_items`] and
-    /// [`Changed::take_leases`].
+    /// True if an item came or left, or was leased, since the last call of [`ChangedSlots::take_items`] and
+    /// [`ChangedSlots::take_leases`].
     pub fn has_items(&self) -> bool {
         self.cleared || !self.items.is_empty() || !self.leases.is_empty()
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_listed_once_until_it_is_taken_and_again_after_that() {
-        let mut changed = Changed::default();
+        let mut changed = ChangedSlots::default();
         for slot in [3, 40, 3, 1000, 40] {
             changed.item(slot);
             changed.counts(slot);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn nothing_is_listed_of_what_was_before_all_items_left() {
-        let mut changed = Changed::default();
+        let mut changed = ChangedSlots::default();
         changed.item(7);
         changed.counts(8);
         changed.clear();

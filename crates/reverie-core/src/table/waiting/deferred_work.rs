@@ -6,22 +6,22 @@ use super::sample_queue::PendingSample;
 use crate::error::Result;
 use crate::sample::Draws;
 use crate::sync::Arc;
-use crate::table::policy::emptied::{Dropped, Emptied};
+use crate::table::policy::discarded_items::{DiscardedItems, RemovedItems};
 use crate::table::types::inserts::Keys;
 use crate::table::types::tally::Tally;
 
 /// The work that remains after a table's lock is released: complete the waiters, drop items.
 #[derive(Default)]
-pub(super) struct After {
+pub(super) struct DeferredWork {
     pub(super) keys: Vec<(Arc<OutcomeCell<Keys>>, Result<Keys>)>,
     pub(super) draws: Vec<(Arc<OutcomeCell<Draws>>, PendingSample, Result<()>)>,
     pub(super) tallies: Vec<(Arc<OutcomeCell<Tally>>, Tally)>,
-    pub(super) items: Dropped,
-    pub(super) emptied: Vec<Emptied>,
+    pub(super) items: RemovedItems,
+    pub(super) emptied: Vec<DiscardedItems>,
     pub(super) late: Vec<PendingInsert>,
 }
 
-impl After {
+impl DeferredWork {
     pub(super) fn run(self) {
         let Self { keys, draws, tallies, items, emptied, late } = self;
         keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));

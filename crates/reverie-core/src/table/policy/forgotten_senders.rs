@@ -8,14 +8,14 @@ const MOST: usize = 1 << 16;
 
 /// The forgotten senders, oldest first.
 #[derive(Debug, Default)]
-pub struct Forgotten {
+pub struct ForgottenSenders {
     order: VecDeque<Sender>,
     known: HashSet<Sender>,
     /// The number of changes.
     revision: u64,
 }
 
-impl Forgotten {
+impl ForgottenSenders {
     /// Adds a sender that was forgotten before it received all of its outcomes.
     pub fn add(&mut self, id: Sender) {
         if !self.known.insert(id) {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_dropped_first_and_so_is_one_that_was_notified() {
-        let mut forgotten = Forgotten::default();
+        let mut forgotten = ForgottenSenders::default();
         (0..=MOST).for_each(|number| forgotten.add(id(number)));
         forgotten.add(id(MOST));
         assert!(!forgotten.has(&id(0)) && forgotten.has(&id(1)) && forgotten.has(&id(MOST)));
