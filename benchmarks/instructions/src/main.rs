@@ -26,7 +26,7 @@ const REPLAY_SIZE: usize = 20_000;
 /// Inserts that wait.
 const NUM_WAITING: usize = 10_000;
 
-/// What is counted.
+/// The work whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Rows are written to chunks.

@@ -194,7 +194,7 @@ fn say(what: &str) {
 #[tokio::test]
 #[ignore = "the other process of the tests in this file"]
 async fn the_other_process() {
-    // Where every ignored test is run, there is nothing to do.
+    // This is no test: a run of all ignored tests has nothing to do here.
     let Ok(task) = std::env::var(TASK) else { return };
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {

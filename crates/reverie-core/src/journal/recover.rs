@@ -48,8 +48,8 @@ impl Default for JournalEnd {
 
 /// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint.
 ///
-/// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
-/// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
+/// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left
+/// out, and so is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
 pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<RecoveredJournal>> {
@@ -111,8 +111,8 @@ pub(super) fn read_log(
     })
 }
 
-/// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or the first
-/// commit after one says that all before it was on the disk.
+/// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or
+/// the first commit after one says that all before it was on the disk.
 fn has_newer(
     disk: &dyn Disk,
     root: &Path,
@@ -162,7 +162,7 @@ fn first_commit(disk: &dyn Disk, root: &Path, segment: u64) -> Result<Option<u64
     Ok(None)
 }
 
-/// Where a log is read.
+/// The position at which a log is read.
 struct LogPosition {
     /// The number behind the last segment that had a commit.
     from: u64,
@@ -254,8 +254,8 @@ fn first_record(disk: &dyn Disk, root: &Path, number: u64) -> Result<Predecessor
 
 /// The segments but for those of servers that ended before their first checkpoint was there.
 ///
-/// Such a server has acknowledged nothing. Its tables may have been other ones, and the journal that it had read may since
-/// have lost its end with the machine: its commit does not continue that.
+/// Such a server has acknowledged nothing. Its tables may have been other ones, and the journal that it had read may
+/// since have lost its end with the machine: its commit does not continue that.
 fn without_failed_starts(
     disk: &dyn Disk,
     root: &Path,
@@ -348,7 +348,7 @@ fn refuse_synced(
 
 /// True if a whole commit of a segment from this offset on says of what was on the disk what `is_it` looks for.
 ///
-/// What is before that commit may be damaged, also the head of the segment.
+/// The bytes before that commit may be damaged, including the head of the segment.
 fn says_synced(
     disk: &dyn Disk,
     root: &Path,

@@ -1,4 +1,4 @@
-//! What arrays a batch has, and what is refused.
+//! The arrays of a batch, and the requests that are refused.
 
 use super::support::{column, gather, gather_split, item, pattern, shapes, squeezed, steps, window};
 use reverie_core::batch::{BatchOptions, Planner, Ragged, Role, Split, plan};

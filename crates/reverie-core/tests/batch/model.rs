@@ -11,7 +11,7 @@ use reverie_core::item::{Body, Cells, Form, Item, Part, PatternColumn, Span};
 use reverie_core::spec::{ColumnSpec, DType};
 use std::sync::Arc;
 
-/// What a random store holds: columns in two parts, cut into chunks at random places.
+/// The content of a random store: columns in two parts, cut into chunks at random places.
 #[derive(Debug, Clone)]
 struct Store {
     specs: Vec<(DType, Vec<usize>)>,
@@ -162,7 +162,8 @@ fn make_patterns(store: &Store, (axes, cells, _): &Drawn) -> Vec<Form> {
     cells.iter().map(pattern_of).collect()
 }
 
-/// Where an element goes: the index of its cell with the steps axis put in, and the batch axis in front.
+/// The position of an element in the output: the index of its cell with the steps axis put in, and the batch axis in
+/// front.
 fn position(output: &OutputArray, shape: &[usize], item: usize, step: Option<(usize, usize)>, element: usize) -> usize {
     let (mut index, mut left) = (vec![0; shape.len()], element);
     for axis in (0..shape.len()).rev() {

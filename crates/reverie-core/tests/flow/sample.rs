@@ -149,7 +149,7 @@ fn closing_hands_out_every_draw_that_was_not_delivered() {
     let mut got = first;
     ready.iter().for_each(|batch| got.extend(keys(&batch.draws)));
     got.extend(keys(&unfinished));
-    // What was not drawn is still in the table; nothing is nowhere, and nothing is twice.
+    // Items that were not drawn are still in the table; none is lost, and none is there twice.
     let left = tables.get("q").unwrap().info().size as usize;
     assert_eq!(got, inserted[..5 - left]);
 }

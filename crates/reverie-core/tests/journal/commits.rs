@@ -1,4 +1,4 @@
-//! Who makes the commits of a journal, and when the disk has them.
+//! The threads that make the commits of a journal, and the time at which commits are on the disk.
 
 use super::support::disk::{FakeDisk, Names, Pages, Tail};
 use super::support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};

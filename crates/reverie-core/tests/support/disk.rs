@@ -56,7 +56,7 @@ struct State {
 #[derive(Clone, Default)]
 pub struct FakeDisk(Arc<Mutex<State>>);
 
-/// What a failed sync leaves of the pages that it should have written. It reports the failure once, whichever it is.
+/// The state of the pages that a failed sync should have written. It reports the failure once in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// They are dirty, and a later sync writes them.
@@ -200,7 +200,7 @@ impl FakeDisk {
         self.state().waits = Some(Box::new(call));
     }
 
-    /// What a crash now may leave.
+    /// A state of the disk that a crash now may leave.
     pub fn after_crash(&self, names: Names, tail: Tail) -> Self {
         let state = self.state();
         let (mut left, more) = match names {

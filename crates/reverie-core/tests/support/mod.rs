@@ -1,4 +1,4 @@
-//! What the tests of several stations share.
+//! Helpers that several test modules share.
 #![allow(dead_code)]
 
 pub mod cases;

@@ -1,4 +1,4 @@
-//! What changes items and limits come to at the edges: keys named twice, tables that begin again, rations.
+//! Changes of items and limits at the edges: keys named twice, tables that are reset, rations.
 
 use super::support::{Rows, options, queue, tables};
 use reverie_core::sample::{Draws, SampleRequest};

@@ -1,4 +1,4 @@
-//! What is drawn how often: every random selector against its exact distribution, and against one that is
+//! The distribution of draws: every random selector against its exact distribution, and against one that is
 //! 5 % wrong and must be distinguished from it.
 
 use reverie_core::table::selector::{AnySelector, Selector, SelectorOptions};

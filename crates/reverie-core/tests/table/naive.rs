@@ -97,7 +97,7 @@ impl Model {
                 None => {
                     let mut gone = (0..self.entries.len()).filter(|i| table.get(&[self.entries[*i].key]).is_err());
                     let index = match self.remover {
-                        // Where several went, those that weigh went before those that do not.
+                        // If several items left, those with a weight left before those without.
                         SelectorOptions::Prioritized { exponent } => {
                             let weight = |index: &usize| self.weight(exponent, self.entries[*index].priority);
                             gone.max_by(|a, b| weight(a).total_cmp(&weight(b)))

@@ -100,7 +100,7 @@ fn a_client_that_knows_a_table_learns_when_it_is_another() {
     let mut reset = look(table.tally(None).unwrap().seen(9));
     table.reset().unwrap();
     assert_ne!(reset.poll().unwrap().unwrap().incarnation, known.incarnation);
-    // What is known already is reported at once; a look that is withdrawn, or dropped, is none any more.
+    // A change that happened already is reported at once; a look that is withdrawn, or dropped, waits no more.
     assert!(look(known.seen(1)).is_done());
     let now = table.tally(None).unwrap();
     assert_eq!(look(now.seen(1)).cancel().unwrap(), now);

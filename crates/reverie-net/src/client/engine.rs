@@ -218,8 +218,8 @@ impl Engine {
 
     /// True if no work needs a connection.
     pub(super) fn needs_no_connection(&self) -> bool {
-        // What a server may lose is sent to the next one as soon as there is one. Draws that are not reported are given to
-        // other clients after a time.
+        // Inserts that a server may lose are sent to the next one as soon as there is one. Draws that are not reported
+        // are given to other clients after a time.
         let reports = self.reports_until.is_some_and(|until| until > Instant::now());
         self.is_idle() && self.kept.is_empty() && !self.requests.hold_draws() && !reports
     }

@@ -1,8 +1,8 @@
 //! Batches made by a server, with several requests in flight to hide the round trip.
 //!
 //! Draws that delete their items are leased until the program takes them. Without a connection, those that have arrived
-//! wait for the next: a server that was restarted or has forgotten the client gives them to others, and they are asked for
-//! again.
+//! wait for the next: a server that was restarted or has forgotten the client gives them to others, and they are asked
+//! for again.
 
 use super::read_ahead::ReadAhead;
 use super::remote::{Remote, SampleRequest};
@@ -171,7 +171,7 @@ impl Batches for Pipeline {
             let sampled = withheld.map(|(sampled, _)| Ok(sampled)).unwrap_or_else(|| ticket.cancel());
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
-        // What is dropped goes back to its table.
+        // Draws that are dropped here go back to their table.
         left.retain(|drawn| drawn.tenure() == LeaseState::Held);
         left
     }

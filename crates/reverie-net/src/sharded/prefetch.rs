@@ -221,7 +221,7 @@ impl Batches for PrefetchTask {
         }
     }
 
-    /// What is drawn from several servers is not leased.
+    /// Does nothing: draws from several servers are not leased.
     fn again(&mut self) {}
 
     fn close(&mut self) -> Vec<DrawnBatch> {

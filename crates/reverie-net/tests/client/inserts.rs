@@ -155,7 +155,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
     let tickets: Vec<_> = (0..10).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
     let (first, requests) = next_inserts(&mut talk).await;
     assert_eq!(requests, 10);
-    // Of ten: the first four are in, the seventh is refused, the tenth was in before.
+    // Ten inserts: the first four are in, the seventh is refused, the tenth was in before.
     say_inserted(&talk, first, 0..4).await;
     let refusal = Error::InvalidArgument("no".to_owned());
     talk.reply(first + 6, reply::Body::Error(convert::error::encode(&refusal))).await;

@@ -1,4 +1,4 @@
-//! What is asked and answered, and the connections for it.
+//! Requests, responses, and the connections for them.
 
 use super::fake::{ADDRESS, FakeServer, FakeSession};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, ids, send_batch};
@@ -207,7 +207,8 @@ async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
     assert_batch(&sample.await.unwrap(), 64);
 }
 
-/// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or not.
+/// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or
+/// not.
 async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, FakeSession) {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);

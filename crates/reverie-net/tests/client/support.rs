@@ -68,7 +68,7 @@ pub async fn send_kind(
     }
 }
 
-/// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
+/// Checks a batch by its description; the binding would read the block through its pointer.
 pub fn assert_batch(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };

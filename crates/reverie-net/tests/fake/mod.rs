@@ -32,7 +32,7 @@ pub struct FakeServer {
     sessions: Mutex<mpsc::UnboundedReceiver<FakeSession>>,
 }
 
-/// What the fake's service shares with its network.
+/// The state that the fake's service shares with its network.
 pub struct FakeServerState {
     streams: Mutex<Option<mpsc::UnboundedSender<io::Result<DuplexStream>>>>,
     opened: mpsc::UnboundedSender<FakeSession>,
@@ -44,7 +44,7 @@ pub struct FakeServerState {
     pub num_tables: AtomicU64,
     /// Milliseconds until it describes itself: as over a long link.
     pub delay_ms: AtomicU64,
-    /// What it confirms is on its disk later.
+    /// True if inserts are on its disk only some time after it confirms them.
     pub durable_later: AtomicBool,
     /// How long it may wait for its journal beyond a deadline.
     pub commit_grace_ms: AtomicU32,

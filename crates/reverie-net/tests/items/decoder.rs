@@ -1,4 +1,4 @@
-//! What the decoder refuses, and what it makes of numbers.
+//! The messages that the decoder refuses, and the numbers that it decodes.
 
 use super::support::{content, spec};
 use bytes::Bytes;

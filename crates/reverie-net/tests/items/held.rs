@@ -1,4 +1,4 @@
-//! What a connection's decoder may hold in addition to the tables, and how it is counted.
+//! The bytes that a connection's decoder may hold in addition to the tables, and how they are counted.
 
 use super::decoder::{LIMITS, decoder, exhausted, sound};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
     };
     take(0..40, (0..40).collect()).unwrap();
     assert_eq!(meter.live_chunks(), 0, "released are gone");
-    // What was released is not held: only a reckoning finds out.
+    // Released chunks are not held, but the count is corrected only when it is computed again.
     take(40..80, vec![]).unwrap();
     exhausted(take(80..120, vec![]), "no table holds");
     assert!(meter.live_bytes() <= LIMITS.max_held_bytes + (64 << 10));

@@ -1,4 +1,4 @@
-//! What one client can make the server do and hold.
+//! The work and the memory that one client can cause at the server.
 
 use crate::support::*;
 use reverie_core::table::Priority;
@@ -170,7 +170,7 @@ async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_whe
         session.lose();
         session = host.session(1).await;
         session.take_id(last);
-        // Of the first table only the first.
+        // Only the first of the three inserts into the first table is sent again.
         session.insert_again(first, 0, &[1.0]);
         last = session.insert(1, &[4.0; 10]) + 9;
         session.settle().await;

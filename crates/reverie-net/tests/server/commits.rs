@@ -83,14 +83,15 @@ async fn confirm(session: &mut Session, journal: &FullJournal, values: &[f64]) {
     }
 }
 
-/// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they do.
+/// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they
+/// do.
 async fn left_behind(host: &Host, journal: &FullJournal, mut session: Session) -> Session {
     for _ in 0..2 {
         session = reconnected(host, session).await;
     }
     session.take_id(10);
     session.insert(1, &[4.0; 20]);
-    // What was withdrawn without a commit within its time waits for it on.
+    // Inserts that were withdrawn, and not committed within their time, still wait for the journal.
     until(|| journal.num_barriers() == 3).await;
     session
 }

@@ -106,7 +106,7 @@ async fn a_client_learns_when_its_inserts_begin_to_wait_for_their_tables_and_whe
                 _ => {}
             }
         }
-        // What was said before this answer is known.
+        // This response arrives after all messages that were sent before it.
         let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
         session.reply(id).await;
         assert_eq!(session.held, expected);

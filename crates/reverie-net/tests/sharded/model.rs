@@ -82,7 +82,7 @@ fn draws_by_masses_of_before_are_spread_by_those_of_now() {
     assert!(surprise(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
     let before: f64 = surprise(&corrected(&then, &now, 200_000, false)[1..], &chances[1..]);
     assert!(before > 5.0);
-    // Where nothing has changed nothing is drawn again.
+    // Nothing is drawn again if nothing has changed.
     let mut of = shards(&now);
     let split = of.split(1000).unwrap();
     let kept = of.keep(&split).unwrap();
@@ -184,7 +184,7 @@ fn items_that_weigh_nothing_come_last_and_each_as_soon_as_any_other() {
     let offered = [vec![1.0, 0.0, 0.0, 0.0], vec![1.0, 0.0]];
     let mut two = shards(&[tally(1.0, 3, 4), tally(1.0, 1, 2)]);
     assert_eq!(of_shard_0(&mut two, &offered, 2, 1, 1_000), 1_000.0, "one of each shard weighs something");
-    // Of the four others the first is one of shard 0's three, and then one of two.
+    // Shard 0 has three of the four items without weight: it gives the first with chance 3/4, and the next with 2/3.
     let rounds = 16_000;
     for (wanted, counted, chance) in [(3, 2, 3.0 / 4.0), (4, 3, 3.0 / 4.0 * 2.0 / 3.0)] {
         let hits = of_shard_0(&mut two, &offered, wanted, counted, rounds);

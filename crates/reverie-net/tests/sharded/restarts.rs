@@ -40,7 +40,7 @@ fn drawn(sampled: &SampleOutcome) -> (HashSet<u8>, usize) {
     (numbers.iter().copied().collect(), numbers.len())
 }
 
-/// What may be started at the address of server 1, and does not fit server 0.
+/// Tables that a server at the address of server 1 may have, and that do not fit server 0.
 fn unfit() -> [TableOptions; 4] {
     let shard = |options| TableOptions { shard: 1, ..options };
     [

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: all from the seed.
+//! The faults and their times, all derived from the seed.
 
 use super::actors::writer_name;
 use super::{CONSUMER, SERVER, WRITERS, World, below, random};

@@ -1,4 +1,4 @@
-//! What a client asks again after a lost connection.
+//! The requests that a client retries after a lost connection.
 
 use super::*;
 use crate::client::outbox::Outbox;

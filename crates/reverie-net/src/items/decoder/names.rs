@@ -192,7 +192,7 @@ impl Names {
         if theirs.contains(&[0; 4]) {
             return Err(broken(format!("the body {name} has cells of an episode without a number")));
         }
-        // Of each chunk the reference, and where it starts.
+        // A part keeps for each chunk a reference and the position of its start.
         let size = |part: &proto::BodyPart| (size_of::<Part>() + 2 * part.starts.len()) as u64;
         let parts = definition.parts.iter().map(size).sum::<u64>();
         let size_bytes = BODY_BYTES + parts + definition.episodes.len() as u64;
