@@ -159,7 +159,7 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
     Ok(())
 }
 
-/// Does something as the user `nobody`, which only root can; `None` where this is not root.
+/// Runs `does` as the user `nobody`, which only root can; `None` if this process is not root's.
 fn as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let nobody = rustix::process::Uid::from_raw(65534);
     let thread = std::thread::spawn(move || {

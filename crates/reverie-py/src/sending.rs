@@ -134,7 +134,7 @@ impl ItemSender {
         room.map_err(|error| step_written(py, error))
     }
 
-    /// As [`Self::make_room`], for a caller that knows what is unconfirmed.
+    /// Like [`Self::make_room`], for a caller that has counted the unconfirmed bytes.
     #[inline]
     pub fn wait_for_room(&self, py: Python<'_>, Load { bytes, .. }: Load) -> PyResult<()> {
         let replay = self.replay.get(py)?;

@@ -60,7 +60,7 @@ pub struct Store {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     keep: RetentionPolicy,
-    /// Guards what this store knows of its checkpoints.
+    /// Guards the state of this store's checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
     hold: Mutex<FolderClaim>,
@@ -95,7 +95,7 @@ impl Store {
         &self.root
     }
 
-    /// The newest checkpoint of the folder as this store knows it; `None` if there was none.
+    /// The newest checkpoint of the folder that this store has seen; `None` if there was none.
     ///
     /// A server starts with this one. If it looked for one itself, another server might take one in between, and this
     /// one would then remove it.
@@ -158,8 +158,8 @@ impl Store {
         Ok(unsynced.end)
     }
 
-    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose number
-    /// is returned.
+    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose
+    /// number is returned.
     pub(crate) fn rotate(&self) -> Result<u64> {
         let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         self.log().rotate()
@@ -241,8 +241,8 @@ impl Store {
     /// Removes what no checkpoint of the folder needs: the segments that `unneeded` names, and manifests that were not
     /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
     ///
-    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports files
-    /// that cannot be read or removed, see [`SaveOutcome::left_behind`]: they are not an error here.
+    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports
+    /// files that cannot be read or removed, see [`SaveOutcome::left_behind`]: they are not an error here.
     pub(crate) fn make_room(
         &self,
         unneeded: impl FnOnce(&dyn Disk, &Path, &FolderContents) -> Result<Vec<u64>>,
@@ -366,7 +366,8 @@ impl Store {
             log.settle();
             log.segments.open().map(|(segment, _)| segment)
         };
-        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is removed.
+        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is
+        // removed.
         let mut follower = Follower::default();
         for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
             let found: Vec<_> = {

@@ -50,7 +50,7 @@ impl Chunk {
         }
     }
 
-    /// The present form. The disk tier knows then that the chunk is read.
+    /// The present form. Marks the chunk as read for the disk tier.
     fn form_to_read(&self, packable: &PackableChunk) -> ChunkForm {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);

@@ -168,8 +168,8 @@ impl Slab {
         let (first, _) = self.claim(pen, 0, n);
         let mut written = 0;
         for (place, cells) in self.layout.places().iter().zip(columns) {
-            // SAFETY: the cells claimed in the first column exist in every other column, because the pen knows that
-            // none lags: all are equally long, and have the same capacity.
+            // SAFETY: the cells claimed in the first column exist in every other column, because the pen has checked
+            // that none lags: all are equally long, and have the same capacity.
             unsafe { self.write(place, first, cells, n) };
             written += 1;
         }

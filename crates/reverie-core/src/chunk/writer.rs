@@ -23,7 +23,8 @@ impl ChunkWriter {
     /// Allocates memory for `layout`, not zeroed, counted in `meter` as long as the chunk lives.
     ///
     /// With `Compression::None` the chunk is never packed, whatever the chooser at `seal` decides; if the meter has no
-    /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`], which knows whether a column group compresses.
+    /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`]: it is
+    /// `Compression::None` once `auto` has settled on raw for all columns.
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
         let (slab, pen) = Slab::new(Arc::clone(&layout));
         let packs = compression != Compression::None;

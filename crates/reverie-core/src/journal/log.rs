@@ -237,8 +237,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a commit without changes. It says up to where everything is on the disk, so that damage before that is
-    /// not taken for a write that did not finish.
+    /// Writes a commit without changes. It records the position up to which everything is on the disk, so that damage
+    /// before that is not taken for a write that did not finish.
     fn mark(&self, state: &mut LogState) {
         let mut log = self.store.log();
         if log.is_behind() {

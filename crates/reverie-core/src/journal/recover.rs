@@ -112,7 +112,7 @@ pub(super) fn read_log(
 }
 
 /// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or
-/// the first commit after one says that all before it was on the disk.
+/// the first commit after one records that all before it was on the disk.
 fn has_newer(
     disk: &dyn Disk,
     root: &Path,
@@ -197,7 +197,7 @@ fn read_segments(
             return Ok(Some((path, end.1)));
         }
         let Some(end) = read_segment(disk, root, *number, replayed, next_commit, &mut last)? else { continue };
-        // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
+        // A record that is not whole: the end of the journal, unless a later commit records that it was on the disk.
         refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
         return Ok(Some(end));
     }
@@ -272,7 +272,7 @@ fn without_failed_starts(
     Ok(left)
 }
 
-/// True if these segments have a commit after the first checkpoint of the server that wrote them: one that says that
+/// True if these segments have a commit after the first checkpoint of the server that wrote them: one that records that
 /// something was on the disk.
 fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, PredecessorState)]) -> Result<bool> {
     for (number, _) in segments {
@@ -329,7 +329,7 @@ fn read_segment(
     Ok(None)
 }
 
-/// Fails if a whole commit of these segments says that more than `end` was on the disk.
+/// Fails if a whole commit of these segments records that more than `end` was on the disk.
 fn refuse_synced(
     disk: &dyn Disk,
     root: &Path,
@@ -346,7 +346,7 @@ fn refuse_synced(
     Ok(())
 }
 
-/// True if a whole commit of a segment from this offset on says of what was on the disk what `is_it` looks for.
+/// True if a whole commit of a segment from this offset on records a position on the disk for which `is_it` is true.
 ///
 /// The bytes before that commit may be damaged, including the head of the segment.
 fn says_synced(

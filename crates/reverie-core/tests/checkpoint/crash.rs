@@ -94,7 +94,7 @@ fn stops_anywhere(memory_bytes: Option<u64>) {
     let (mut stopped, mut seen) = (0, [0, 0]);
     loop {
         let disk = disk.copy();
-        // A store of its own knows nothing of the chunks that are there: all are written, as after a restart.
+        // A new store has no record of the chunks that are there: all are written, as after a restart.
         let store = tight(&disk);
         disk.stop_after(stopped);
         let outcome = store.save(&tables, NOW);

@@ -124,7 +124,7 @@ impl RequestPromise {
     }
 }
 
-/// The figures; the client adds what it knows of the connection.
+/// The figures; the client adds those of the connection.
 fn info_of(info: proto::ServerInfo) -> Result<Info> {
     let tables = info.tables.into_iter().map(convert::table::decode_info);
     Ok(Info {

@@ -158,7 +158,7 @@ impl Dial {
         }
     }
 
-    /// The proof that this end knows the token, made only after the other end has proven it.
+    /// The proof that this end has the token, made only after the other end has proven it.
     fn prove(&self, client_nonce: &[u8; NONCE_BYTES], challenge: proto::Challenge, path: &str) -> Result<proto::Proof> {
         let token = self.token.as_ref().ok_or_else(|| Error::Unauthenticated(token::wrong(false)))?;
         let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| impostor(path))?;

@@ -45,7 +45,7 @@ pub(super) struct Engine {
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
     pub(super) reported_below: u64,
-    /// Draws have arrived that their server keeps until it knows that, on this connection or the one before.
+    /// Draws have arrived, on this connection or the one before, that their server keeps until that is reported to it.
     pub(super) has_leased: bool,
     /// Until then the client connects again, only to report that.
     pub(super) reports_until: Option<Instant>,
@@ -113,8 +113,8 @@ impl Engine {
     }
 
     /// Takes the work that callers left; false if there was none.
-    /// If there was none, callers wake the task as `idle` says. Otherwise they do not, and the task must look again
-    /// before it sleeps: see [`Outbox::sleeps`].
+    /// If there was none, callers wake the task according to `idle`. Otherwise they do not, and the task must look
+    /// again before it sleeps: see [`Outbox::sleeps`].
     pub(super) fn absorb(&mut self, idle: TaskState) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);

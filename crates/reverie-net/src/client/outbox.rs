@@ -275,7 +275,7 @@ impl Outbox {
     }
 
     /// A future that the task polls last before it sleeps.
-    /// It is pending, and callers then wake the task as `idle` says. It is ready if work was queued since the task
+    /// It is pending, and callers then wake the task according to `idle`. It is ready if work was queued since the task
     /// looked and no caller woke the task for it.
     pub(super) fn sleeps(&self, idle: TaskState) -> impl Future<Output = ()> {
         std::future::poll_fn(move |_| {
@@ -320,8 +320,8 @@ impl Outbox {
         self.lock().outage = outage;
     }
 
-    /// The server does not know these requests any more. Returns those whose draws the program has not taken, and does not
-    /// get from now on.
+    /// The server does not know these requests any more. Returns those whose draws the program has not taken, and does
+    /// not get from now on.
     pub(super) fn forget_leases(&self, requests: Vec<u64>) -> Vec<u64> {
         let mut state = self.lock();
         let is_open = |id: &u64| !state.left.leases_ended.iter().any(|(ended, _)| ended == id);

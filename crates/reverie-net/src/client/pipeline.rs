@@ -45,7 +45,8 @@ struct RequestedBatch {
 }
 
 impl Pipeline {
-    /// Requests the first batches. `form` says how to read, and the schedule what to read and how far ahead.
+    /// Requests the first batches. `form` has the options for reading, the schedule the tables and how far ahead to
+    /// read.
     pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest) -> Self {
         let ahead = match schedule.budget {
             Some(budget) => ReadAhead::within(schedule.ahead, budget),

@@ -41,8 +41,8 @@ pub struct SampleRequest {
     pub at_once: bool,
     /// Returns only the draws that can be made now, and waits for none.
     pub only_now: bool,
-    /// The program acknowledges the draws, as [`Draws::lease`](reverie_core::sample::Draws::lease) says. Otherwise the client
-    /// does, when they arrive.
+    /// The program acknowledges the draws, see [`Draws::lease`](reverie_core::sample::Draws::lease). Otherwise the
+    /// client does, when they arrive.
     pub leases: bool,
 }
 
@@ -146,8 +146,8 @@ impl Remote {
 
     /// Draws items; the server gathers the batch.
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
-    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping
-    /// the ticket withdraws the request.
+    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none.
+    /// Dropping the ticket withdraws the request.
     pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {

@@ -198,7 +198,7 @@ impl Requests {
         let grace = self.grace();
         let request = self.all.get_mut(&id)?;
         if request.leased || request.returning {
-            // The draws have arrived: their lease says what becomes of them.
+            // The draws have arrived: their lease decides whether they return.
             return Some(false);
         }
         let was_sent = connected && !self.unsent.contains(&id);
@@ -356,7 +356,7 @@ impl Requests {
                 request.withdraw();
             }
             request.returning = request.answer.is_none() && request.may_hold_draws() && !request.leased;
-            // The batches are gathered again: the server keeps the draws until it knows that all arrived.
+            // The batches are gathered again: the server keeps the draws until all have arrived.
             request.batches.clear();
         }
         self.all.retain(|_, request| request.answer.is_some() || request.returning || request.leased);

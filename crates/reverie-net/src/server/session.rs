@@ -114,7 +114,7 @@ impl DrawRequest {
     }
 }
 
-/// The name of a session, and its part of what the server knows of it.
+/// The name of a session, and its part of the server's state.
 pub(super) struct SessionIdentity {
     pub(super) id: SessionId,
     pub(super) arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
@@ -166,8 +166,8 @@ pub(super) struct Session {
 
 impl Session {
     /// Makes a session. One without a name answers one message and ends.
-    /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the leased
-    /// draws of a session of that name from before this server's start.
+    /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the
+    /// leased draws of a session of that name from before this server's start.
     pub(super) fn new(
         shared: &Arc<ServerState>,
         named: Option<SessionIdentity>,

@@ -130,7 +130,7 @@ impl ServerState {
     }
 }
 
-/// Proves that this end knows the token, and asks the same of the other end. The token itself is never sent.
+/// Proves that this end has the token, and asks the same of the other end. The token itself is never sent.
 async fn challenge(
     connection: &mut dyn ServerConnection,
     token: &Token,

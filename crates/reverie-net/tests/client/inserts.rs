@@ -354,7 +354,7 @@ async fn an_insert_into_a_table_that_the_restarted_server_does_not_have_is_refus
     let kept = client.insert("replay", rows.inserts()).unwrap();
     let mut talk = fake.session().await;
     let (first, _) = next_inserts(&mut talk).await;
-    // Connected, so that the client knows what is gone.
+    // The client has connected, and has the server's new list of tables.
     let ticket = client.insert("other", rows.inserts()).unwrap();
     let outcome = tokio::time::timeout(100 * SECOND, ticket).await.expect("an answer");
     assert!(matches!(&outcome, Err(Error::UnknownTable { name, known }) if name == "other" && known == &["replay"]));

@@ -1,4 +1,4 @@
-//! Draws that the server keeps until it knows that the client, or its program, has them.
+//! Draws that the server keeps until the client, or its program, has acknowledged them.
 
 use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tonic::Status;
 
-/// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the connection.
+/// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the
+/// connection.
 async fn drawn(fake: &FakeServer, client: &Arc<Remote>, leased: bool) -> (u64, FakeSession) {
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;

@@ -207,8 +207,8 @@ async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
     assert_batch(&sample.await.unwrap(), 64);
 }
 
-/// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or
-/// not.
+/// A reset whose answer was lost, and the client's next session, at a server with this incarnation that remembers the
+/// earlier session if `resumed`.
 async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, FakeSession) {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);

@@ -158,7 +158,7 @@ pub fn returned(talk: &FakeSession) -> Vec<u64> {
     talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
 }
 
-/// True if the server knows that the draws of the request have arrived.
+/// True if it was reported to the server that the draws of the request have arrived.
 pub fn acknowledged(talk: &FakeSession, id: u64) -> bool {
     talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }

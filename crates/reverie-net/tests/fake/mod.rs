@@ -100,7 +100,8 @@ impl FakeServer {
         self.session_with(true, false).await
     }
 
-    /// The same of a server that knows the session or not, and reports that it has forgotten what it did.
+    /// The next session that a client opens. `resumed`: the server remembers the client's session; `forgot`: it reports
+    /// that it has forgotten some of its requests.
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> FakeSession {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {

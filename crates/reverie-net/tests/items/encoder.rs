@@ -110,7 +110,7 @@ fn a_chunk_that_is_packed_when_all_has_arrived_is_packed_at_the_server_too() {
     let arrived = pipe.arrived.pop_front().unwrap().items.remove(0).0;
     assert!(arrived.chunks().next().unwrap().packed().is_none());
     drop(item);
-    // Nobody but the encoder knows the chunk any more.
+    // Only the encoder still has the chunk.
     let mut writer = writer;
     writer.push_cells(0, &[9; 3000], 3000);
     writer.seal(&mut reverie_core::chunk::Chooser::new(Compression::Lz4));

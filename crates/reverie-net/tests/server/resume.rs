@@ -12,7 +12,7 @@ pub async fn again(host: &Host, name: u8) -> (Session, bool) {
     (session, hello.resumed)
 }
 
-/// Loses the connection, and comes back as the client that the server knows.
+/// Loses the connection, and opens a new one that resumes the session.
 pub async fn reconnected(host: &Host, session: Session) -> Session {
     session.lose();
     let (session, resumed) = again(host, 1).await;
@@ -45,7 +45,7 @@ async fn an_insert_that_is_sent_again_is_done_once_and_confirmed_with_the_same_k
     assert_eq!(session.inserted(first, 1).await, keys[..1]);
     assert_eq!(session.inserted(first + 1, 1).await, keys[1..]);
     assert_eq!(host.size("a"), 2);
-    // Another session knows nothing of it.
+    // Another session has none of these inserts.
     let (mut other, resumed) = again(&host, 2).await;
     assert!(!resumed);
     other.insert_again(first, 0, &[3.0]);

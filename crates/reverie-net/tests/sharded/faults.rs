@@ -21,7 +21,7 @@ fn hosts(is_rationed: bool) -> [Arc<Host>; 2] {
     [0, 1].map(|shard| Arc::new(Host::new(shard, table(is_rationed))))
 }
 
-/// Two servers with an item each, and a client that knows them.
+/// Two servers with an item each, and a client of both.
 async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
     let hosts = hosts(false);
     hosts.iter().for_each(|host| _ = host.fill(&[1.0]));

@@ -131,7 +131,7 @@ fn clients_of_one_limiter_count_alike_whenever_they_began() {
     };
     let (early, late) = ([counted(70, 1), counted(5, 2)], [counted(5, 2)]);
     assert_eq!(counters(Model::among_others, &early), counters(Model::among_others, &late));
-    // One that is alone knows what was done before the shard was lost.
+    // A client that is alone counts the draws made before the shard was lost.
     assert_eq!(counters(|one| one, &early), Counters { inserts: 10, samples: 70, deletes: 0 });
     assert_eq!(counters(|one| one, &late), Counters { inserts: 10, samples: 5, deletes: 0 });
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Two servers with an item each, and a client that knows them.
+/// Two servers with an item each, and a client of both.
 async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
     let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
     hosts.iter().for_each(|host| _ = host.fill(&[1.0]));

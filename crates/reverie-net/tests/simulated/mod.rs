@@ -41,7 +41,7 @@ pub struct World {
     /// The tables of each life of the server.
     lives: Mutex<Vec<Arc<Tables>>>,
     next_value: AtomicU64,
-    /// Values that a writer knows are in, with their keys and how often its server had been restarted.
+    /// Values whose insertion was confirmed to a writer, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<ConfirmedInsert>>,
     consumed: Mutex<HashMap<i64, u64>>,
     /// The number of consumers, and what each consumed: a consumer that is killed is followed by another one.

@@ -74,7 +74,7 @@ pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bo
         _ => {
             let known = DESCRS[dtype as usize].get_or_try_init(py, || -> PyResult<Py<PyAny>> {
                 let Ok(descr) = make(dtype.name()) else {
-                    // NumPy knows the names of ml_dtypes only after that module is imported.
+                    // NumPy has the names of ml_dtypes only after that module is imported.
                     let types = PyModule::import(py, "ml_dtypes")?;
                     return Ok(numpy(py)?.call_method1("dtype", (types.getattr(dtype.name())?,))?.unbind());
                 };

@@ -17,7 +17,8 @@ use std::time::Duration;
 pub trait TableJournal: Send + Sync {
     /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
     ///
-    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of that.
+    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of
+    /// that.
     fn barrier(&self) -> Ticket<()>;
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
@@ -134,7 +135,7 @@ enum DurableStage<T> {
 impl<T: Outcome> OnceDurable<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn TableJournal>) -> Self {
         let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
-        // The journal knows of it from now on, also if no caller ever waits.
+        // The journal has the request from now on, even if no caller ever waits.
         drop(once.stage());
         once
     }

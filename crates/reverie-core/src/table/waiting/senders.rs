@@ -1,7 +1,7 @@
 //! Inserts that their sender may retry: which are inserted, and under which keys.
 //!
 //! They are stored with the items, under the same lock, so that a checkpoint has both as they were at one moment: a
-//! server that starts from it knows what it has, and inserts nothing twice.
+//! server that starts from it has the list of its inserts, and inserts nothing twice.
 
 use crate::table::types::delta::SenderChange;
 use crate::table::types::inserts::Keys;

@@ -1,4 +1,4 @@
-//! The chunks that the server knows, and the cells of each that it has.
+//! The chunks that the server has, and the cells of each that it has.
 
 use super::super::{FULL_HEAD_BYTES, MAX_ENTRY_BYTES};
 use super::known::{ByAddress, LOOKED_AT, PushOutcome};
