@@ -46,7 +46,7 @@ impl Power {
         }
     }
 
-    /// The same for many numbers, in place.
+    /// Replaces many numbers by their powers, in place.
     pub(crate) fn of_each(self, numbers: &mut [f64]) {
         wide(PowerLoop(self, numbers));
     }

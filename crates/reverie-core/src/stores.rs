@@ -9,7 +9,7 @@ const LEAST_BATCH: usize = 8 << 20;
 /// The shortest copy that streams: shorter ones have too many lines that they fill in part.
 const LEAST_COPY: usize = 1 << 10;
 
-/// How the bytes of a batch are stored.
+/// The kind of stores that write the bytes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stores {
     /// Through the cache.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a connection may be a newcomer, its TLS handshake included.
+/// The time for which a connection may be a newcomer, its TLS handshake included.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests that a newcomer may make.
 const MAX_REQUESTS: u32 = 16;

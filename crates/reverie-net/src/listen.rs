@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 /// Threads of a server at most: its work is copying, which memory bandwidth limits.
 const MAX_THREADS: usize = 4;
 
-/// How long a stop waits for connections whose sessions have ended.
+/// The time for which a stop waits for connections whose sessions have ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves the connections of a stream, each with its peer's name, on the caller's runtime.

@@ -162,7 +162,7 @@ impl OtherProcess {
         Self { child, lines }
     }
 
-    /// Its next message.
+    /// The next message of the other process.
     fn says(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the other process ended").unwrap();

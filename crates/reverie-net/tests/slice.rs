@@ -38,7 +38,7 @@ impl NetworkCut {
         self.now.notify_one();
     }
 
-    /// As where a machine loses its power.
+    /// Cuts the network as a machine does that loses its power.
     fn in_silence(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
         self.notify_one();

@@ -75,7 +75,7 @@ pub fn drawn(
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
 
-/// How much longer than its grace a call waits for a replay whose server ends late requests itself.
+/// The time beyond its grace for which a call waits for a replay whose server ends late requests itself.
 fn extra_wait(replay: &dyn Replay) -> Duration {
     if replay.grace().is_zero() { Duration::ZERO } else { EXTRA_WAIT }
 }

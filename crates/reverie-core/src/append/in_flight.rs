@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::TryLockError;
 use std::time::Duration;
 
-/// How often a thread that waits for several tables, or for less than it is woken for, checks again.
+/// The interval at which a thread that waits for several tables, or for less than it is woken for, checks again.
 ///
 /// The thread is woken by one request, not by each that is confirmed.
 const RECHECK: Duration = Duration::from_millis(5);
@@ -91,7 +91,7 @@ struct TableRequests<T> {
 
 struct SentRequest<T> {
     ticket: Ticket<T>,
-    /// Its position among all that were sent.
+    /// The position of the insert among all that were sent.
     order: u64,
     size: Load,
 }

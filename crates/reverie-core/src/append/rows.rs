@@ -84,7 +84,7 @@ impl RowWriter {
         Ok(items)
     }
 
-    /// As [`RowWriter::append`], for one row.
+    /// Like [`RowWriter::append`], for one row.
     pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[ColumnCells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
         self.alike += 1;

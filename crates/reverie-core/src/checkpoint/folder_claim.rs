@@ -22,11 +22,11 @@ pub(super) struct FolderClaim {
 /// Takes a line of text.
 pub(super) type Report = Box<dyn Fn(&str) + Send>;
 
-/// How long a server waits for commands that read its folder. A supervisor that starts it again after that does so for
-/// as long as they need.
+/// The time for which a server waits for commands that read its folder. A supervisor that starts it again after that
+/// does so for as long as they need.
 const READERS: Duration = Duration::from_secs(30);
 
-/// How often it looks whether they have ended.
+/// The interval at which the server checks whether these commands have ended.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The commands that keep servers out of a folder.

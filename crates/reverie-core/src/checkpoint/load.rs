@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 /// A checkpoint in memory, complete, and checked except for chunks that were left on the disk.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Its summary.
+    /// The summary of the checkpoint.
     pub summary: Summary,
     /// The content of each table; times are those of the clock that the checkpoint was taken with.
     pub(crate) tables: Vec<TableContents>,

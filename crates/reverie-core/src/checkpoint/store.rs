@@ -35,7 +35,7 @@ const CHUNKS_AT_ONCE: usize = 256;
 pub struct SaveOutcome {
     /// The checkpoint: its manifest.
     pub path: PathBuf,
-    /// Its number.
+    /// The number of the checkpoint.
     pub number: u64,
     /// Items of all tables.
     pub items: u64,
@@ -45,7 +45,7 @@ pub struct SaveOutcome {
     pub new_chunks: u64,
     /// Bytes written, manifest included.
     pub written: u64,
-    /// How long the tables were locked.
+    /// The time for which the tables were locked.
     pub pause: Duration,
     /// Bytes of memory set aside for changes during the checkpoint, see [`Tables::spare`].
     pub spare: u64,
@@ -84,7 +84,7 @@ impl Store {
         Ok(Self { disk, root, keep, hold, log, syncs: Mutex::default() })
     }
 
-    /// The same with smaller segments, for tests.
+    /// This store with smaller segments, for tests.
     pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
         self.log().segments.set_segment_bytes(segment_bytes);
         self
@@ -139,7 +139,7 @@ impl Store {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Store::log`], if no thread has it.
+    /// Like [`Store::log`], if no thread has it.
     pub(crate) fn try_log(&self) -> Option<MutexGuard<'_, ChunkLog>> {
         match self.log.try_lock() {
             Ok(log) => Some(log),
@@ -158,7 +158,7 @@ impl Store {
         Ok(unsynced.end)
     }
 
-    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose
+    /// Like [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose
     /// number is returned.
     pub(crate) fn rotate(&self) -> Result<u64> {
         let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +185,7 @@ impl Store {
         self.take(tables, now, false, |_| Ok((tables.cut()?, None)))
     }
 
-    /// As [`save`](Self::save), for closed tables, before the folder is released.
+    /// Like [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<SaveOutcome> {

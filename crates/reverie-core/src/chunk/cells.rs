@@ -39,7 +39,7 @@ impl Chunk {
         }
     }
 
-    /// As [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
+    /// Like [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
     pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: CellSelector<'_>) -> Result<CellsView<'a>> {
         match self.source() {
             Ok(source) => Ok(CellsView { source, layout: self.layout() }),

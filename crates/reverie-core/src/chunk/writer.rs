@@ -61,7 +61,7 @@ impl ChunkWriter {
         Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
     }
 
-    /// As [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
+    /// Like [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
     ///
     /// It fills all of `to` with the bytes from `at` on and returns it. Called once if the cells are contiguous, else
     /// for each cell. Panics if they do not fit, or if `fill` returns something else.
@@ -149,7 +149,7 @@ impl ChunkWriter {
 }
 
 impl Drop for ChunkWriter {
-    /// However it ends, the chunk grows no more.
+    /// The chunk stops growing, however its writer ends.
     fn drop(&mut self) {
         self.chunk.enlist();
     }

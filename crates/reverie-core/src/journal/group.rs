@@ -17,13 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a full disk is tried again.
+/// The interval at which writes to a full disk are retried.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How long the journal's thread leaves a commit to a thread that may wait for it.
+/// The time for which the journal's thread leaves a commit to a thread that may wait for it.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How often a thread tries to make a commit while another makes one, before it blocks.
+/// The number of times that a thread tries to make a commit while another makes one, before it blocks.
 const TRIES: usize = 20;
 
 /// The most commits that a thread makes in a row for others, besides its own.

@@ -39,7 +39,7 @@ struct LogState {
     has_no_room: bool,
 }
 
-/// How much was written since the newest checkpoint, which a start reads. It is ordered by time.
+/// The amount written since the newest checkpoint, which a start reads. It is ordered by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SinceCheckpoint {
     /// The number of the checkpoint, of those that this log took.
@@ -144,7 +144,7 @@ impl Log {
         self.try_commit(counts).map_err(|failed| failed.error)
     }
 
-    /// As [`Log::commit`].
+    /// Like [`Log::commit`]; the error also has whether the disk is full.
     pub(super) fn try_commit(&self, counts: bool) -> Result<u64, CommitFailure> {
         let mut state = self.state();
         match self.commit_held(&mut state, counts) {
@@ -265,7 +265,7 @@ impl Log {
         self.state().unsynced()
     }
 
-    /// How much was written since the newest checkpoint.
+    /// The amount written since the newest checkpoint.
     pub(super) fn since_checkpoint(&self) -> SinceCheckpoint {
         self.state().since_checkpoint
     }
@@ -281,7 +281,7 @@ impl Log {
         self.take(false, true)
     }
 
-    /// As [`Log::save`], for closed tables.
+    /// Like [`Log::save`], for closed tables.
     pub fn save_last(&self) -> Result<SaveOutcome> {
         self.take(true, true)
     }

@@ -56,7 +56,7 @@ pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Optio
     latest(disk, root)?.map(|path| recover_from(disk, &path, meter, true)).transpose()
 }
 
-/// As [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
+/// Like [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
 pub(super) fn recover_from(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>, left: bool) -> Result<RecoveredJournal> {
     let root = &folder_of(path);
     let manifest = Manifest::read(disk, path)?;

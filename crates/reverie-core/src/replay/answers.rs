@@ -39,7 +39,7 @@ pub struct Info {
 pub struct ShardInfo {
     /// False while it cannot be reached.
     pub present: bool,
-    /// Its own figures; `None` while it cannot be reached.
+    /// The server's own figures; `None` while it cannot be reached.
     pub info: Option<Info>,
     /// The state of its connection; `None` for tables of this process.
     pub link: Option<ConnectionInfo>,
@@ -77,9 +77,9 @@ pub struct ConnectionInfo {
     pub reason: String,
     /// True while connected.
     pub connected: bool,
-    /// How often the client reconnected.
+    /// The number of times that the client reconnected.
     pub reconnects: u64,
-    /// How often the server was found restarted; unsaved data is lost each time.
+    /// The number of times that the server was found restarted; unsaved data is lost each time.
     pub server_restarts: u64,
     /// Bytes sent, messages included.
     pub bytes_sent: u64,

@@ -95,7 +95,7 @@ impl Draws {
         self.keys.is_empty()
     }
 
-    /// The same draws, of whole items.
+    /// These draws, of whole items.
     pub fn without_windows(mut self) -> Self {
         (self.wanted_windows, self.windows) = (None, Vec::new());
         self

@@ -30,11 +30,11 @@ pub trait Lender: Send + Sync {
 /// Whether leased draws may be given to their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseState {
-    /// They may.
+    /// The draws may be given to their reader.
     Held,
     /// There is no connection to the server, which returns them to their tables if it lasts.
     Unknown,
-    /// They are back in their tables, and others may have them.
+    /// The draws are back in their tables, and others may have them.
     Ended,
 }
 

@@ -43,7 +43,7 @@ impl Windows {
         }
     }
 
-    /// The same windows, without a replacement for a draw of an item that is too short for one.
+    /// These windows, without a replacement for a draw of an item that is too short for one.
     ///
     /// The request then returns fewer draws, and a client that draws from several tables replaces them from any table.
     pub fn once(self) -> Self {

@@ -81,7 +81,7 @@ struct Model {
     /// The first step that items may refer to, and the first of the episode.
     base: usize,
     episode: usize,
-    /// For each config the steps that it made an item of.
+    /// The steps that each config made an item of.
     applied: Vec<Vec<usize>>,
 }
 

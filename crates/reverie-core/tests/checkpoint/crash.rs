@@ -40,7 +40,7 @@ fn fill_rows(tables: &Arc<Tables>, from: i32) {
     }
 }
 
-/// The same with large chunks, of which the last stay in the tables.
+/// Like [`fill`], with large chunks, of which the last stay in the tables.
 fn fill_large(tables: &Arc<Tables>, from: i32) {
     fill_rows(tables, from);
     let mut steps = Steps::of_width(tables, "steps", Compression::None, 130);

@@ -1,5 +1,5 @@
-//! How long a table's lock is held for a request of very many draws, changes or items: the clock is read once for each
-//! hold.
+//! The time for which a table's lock is held for a request of very many draws, changes or items: the clock is read once
+//! for each hold.
 
 use super::support::{self, Rows, f64_of, options, queue};
 use reverie_core::clock::Clock;

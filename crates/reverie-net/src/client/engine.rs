@@ -65,8 +65,8 @@ pub(super) struct Engine {
     pub(super) pool: Arc<MemoryPool>,
 }
 
-/// How long after a lost connection a client that has nothing else to do connects again to report that it has draws:
-/// as long as a server remembers its clients by default.
+/// The time after a lost connection in which a client that has nothing else to do connects again to report that it has
+/// draws: as long as a server remembers its clients by default.
 const REPORTS_WITHIN: Duration = Duration::from_secs(60);
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;

@@ -1,7 +1,7 @@
 //! Inserts that are confirmed and may not be on the server's disk yet.
 //!
-//! They are kept within a bound of bytes, and not reported as received: a server that starts after a loss of power, with a
-//! journal that lost its end, gets them again, and inserts those that it does not have.
+//! They are kept within a bound of bytes, and not reported as received: a server that starts after a loss of power,
+//! with a journal that lost its end, gets them again, and inserts those that it does not have.
 
 use reverie_core::table::Inserts as Items;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ pub(super) struct KeptInsert {
     /// The client's number of the table.
     pub(super) table: u32,
     pub(super) items: Items,
-    /// As they were sent.
+    /// The bytes of the insert as it was sent.
     bytes: u64,
-    /// Its position among all that were confirmed.
+    /// The position of the insert among all that were confirmed.
     order: u64,
 }
 
@@ -39,7 +39,8 @@ impl KeptInserts {
         Self { max_bytes, ..Self::default() }
     }
 
-    /// Keeps an insert that was confirmed; returns the numbers of those that have no room any more, it may be among them.
+    /// Keeps an insert that was confirmed; returns the numbers of those that have no room any more, it may be among
+    /// them.
     pub(super) fn keep(&mut self, id: u64, (table, items): (u32, Items), bytes: u64) -> Vec<u64> {
         self.confirmed += 1;
         self.bytes += bytes;

@@ -40,11 +40,11 @@ pub(super) enum TaskState {
 /// Whether and how the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClientEnding {
-    /// It does not end.
+    /// The client does not end.
     No,
-    /// It ends when all work is done: no caller can ask for more.
+    /// The client ends when all work is done: no caller can ask for more.
     Idle,
-    /// It ends at once.
+    /// The client ends at once.
     Now,
 }
 

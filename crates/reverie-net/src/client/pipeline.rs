@@ -40,7 +40,8 @@ struct RequestedBatch {
     since: Instant,
     trace: Option<TraceContext>,
     parts: Vec<(String, usize)>,
-    /// It arrived before the connection was lost; the ticket is that of a question which only the next can answer.
+    /// The batch arrived before the connection was lost; the ticket is that of a question that only the next can
+    /// answer.
     withheld: Option<(SampleOutcome, Ticket<bool>)>,
 }
 

@@ -31,7 +31,7 @@ pub struct SampleRequest {
     pub parts: Vec<(String, usize)>,
     /// Paths of the columns; `None` for all.
     pub columns: Option<Vec<String>>,
-    /// How columns of unequal lengths are returned.
+    /// The form in which columns of unequal lengths are returned.
     pub ragged: Ragged,
     /// No item is drawn twice.
     pub without_replacement: bool,
@@ -77,7 +77,7 @@ impl Remote {
         Self::on(options, &runtime, Arc::new(Tcp), session)
     }
 
-    /// As [`Remote::new`], with another runtime, network and source of randomness: for simulations.
+    /// Like [`Remote::new`], with another runtime, network and source of randomness: for simulations.
     /// `session` names the client, and must be unique.
     pub fn on(
         options: EndpointOptions,

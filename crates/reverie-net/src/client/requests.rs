@@ -14,7 +14,7 @@ use std::sync::Weak;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a client waits for the reason why a request waits.
+/// The time for which a client waits for the reason why a request waits.
 const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 
 /// Requests by their numbers.
@@ -22,7 +22,7 @@ pub(super) struct Requests {
     /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
-    /// How long the server may wait for its journal beyond a deadline.
+    /// The time for which the server may wait for its journal beyond a deadline.
     commit_grace: Duration,
     /// Receives the program's acknowledgements of leased draws.
     lender: Weak<dyn Lender>,
@@ -74,7 +74,7 @@ impl Requests {
         self.soonest = self.wanted().filter_map(|request| Some(request.due? + self.grace())).min();
     }
 
-    /// How long after its deadline an answer may still come: its way, and the server's wait for its journal.
+    /// The time after its deadline in which an answer may still come: its way, and the server's wait for its journal.
     pub(super) fn grace(&self) -> Duration {
         self.grace.max(self.answer_time.bound()) + self.commit_grace
     }

@@ -48,7 +48,7 @@ impl GatherLimits {
         Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("no thread waits")
     }
 
-    /// As [`GatherLimits::hold`] of `all` permits, after those that wait for them.
+    /// Like [`GatherLimits::hold`] of `all` permits, after those that wait for them.
     pub(super) async fn hold_next(&self, all: usize) -> tokio::sync::OwnedSemaphorePermit {
         Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
     }

@@ -13,7 +13,7 @@ pub(super) struct SessionInserts {
     pub(super) waiting: HashMap<u64, WaitingInsert>,
     /// Bytes of the waiting inserts that this connection sent, as its client counts them.
     pub(super) in_flight: u64,
-    /// The same for each table, by its number.
+    /// Bytes of the waiting inserts for each table, by its number.
     pub(super) in_flight_of: HashMap<u32, u64>,
     /// Bytes of the waiting inserts that the connection before this one sent last. The client sends the wanted ones
     /// again.

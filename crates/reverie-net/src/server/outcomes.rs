@@ -55,7 +55,7 @@ struct ConsecutiveInserts {
     bytes: u64,
     /// The number of keys that were not received.
     left: usize,
-    /// How many, from the front, are known to be received.
+    /// The number of outcomes, from the front, that are known to be received.
     behind: usize,
 }
 
@@ -77,7 +77,7 @@ impl RequestOutcome {
 pub(super) enum RequestStatus<'a> {
     /// The request is new, or waits.
     New,
-    /// Its outcome was received.
+    /// The outcome was received.
     Received,
     /// The keys of an insert.
     Keys(&'a Keys),
@@ -86,7 +86,8 @@ pub(super) enum RequestStatus<'a> {
 }
 
 impl Outcomes {
-    /// The outcomes of a session from before the start of its server: inserts that are done, and leased draws by request.
+    /// The outcomes of a session from before the start of its server: inserts that are done, and leased draws by
+    /// request.
     pub(super) fn restored(done: Arrivals, leases: Vec<(u64, Lease)>) -> Self {
         let mut outcomes = Self::default();
         let mut held = BTreeMap::<u64, Lease>::new();

@@ -72,22 +72,22 @@ pub(super) struct CancellableRequest {
 }
 
 impl CancellableRequest {
-    /// For a request that leaves nothing behind when it is withdrawn.
+    /// A request that leaves nothing behind when it is withdrawn.
     pub(super) fn new(sender: oneshot::Sender<()>) -> Self {
         Self { sender: Some(sender), drawing: None, has_effect: false }
     }
 
-    /// For a request for draws.
+    /// A request for draws.
     pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<DrawRequest>) -> Self {
         Self { drawing: Some(drawing), ..Self::new(sender) }
     }
 
-    /// For a change that is done and waits for its commit.
+    /// A change that is done and waits for its commit.
     pub(super) fn of_change(sender: oneshot::Sender<()>) -> Self {
         Self { has_effect: true, ..Self::new(sender) }
     }
 
-    /// For a request that finishes whether its client waits for it or not.
+    /// A request that finishes whether its client waits for it or not.
     pub(super) fn never() -> Self {
         Self { sender: None, drawing: None, has_effect: true }
     }
@@ -135,7 +135,7 @@ pub(super) struct Session {
     pub(super) connection: u64,
     /// Waiting requests that the client returned.
     pub(super) unwanted: HashSet<u64>,
-    /// How long a stop waits for the acknowledgement of draws that were sent.
+    /// The time for which a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<DrawDelivery>,

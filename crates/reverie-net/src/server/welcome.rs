@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// How long a new connection may be silent.
+/// The time for which a new connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl ServerState {

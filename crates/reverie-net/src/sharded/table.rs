@@ -166,7 +166,7 @@ impl Table {
         self.exchange(end, wants).await
     }
 
-    /// The same, in a turn.
+    /// Like `refresh`, for a caller that has the turn.
     pub(super) async fn exchange(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
         let grants = match self.kind.grants {
             true => self.model().rations(wants),

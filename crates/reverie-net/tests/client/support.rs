@@ -36,7 +36,7 @@ pub async fn send_batch(talk: &FakeSession, id: u64, n: usize, part: usize, shif
     send_kind(talk, id, n, (part, shift), (new_head, true, false)).await;
 }
 
-/// As `send_batch`, the last of its answer or not, and leased or not.
+/// Like `send_batch`; the batch is the last of its answer or not, and leased or not.
 pub async fn send_kind(
     talk: &FakeSession,
     id: u64,

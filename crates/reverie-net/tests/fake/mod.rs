@@ -40,13 +40,13 @@ pub struct FakeServerState {
     pub protocol: AtomicU64,
     pub refusal: Mutex<Option<Status>>,
     pub attempts: AtomicU64,
-    /// How many of its two tables it has.
+    /// The number of its two tables that the server has.
     pub num_tables: AtomicU64,
     /// Milliseconds until it describes itself: as over a long link.
     pub delay_ms: AtomicU64,
     /// True if inserts are on its disk only some time after it confirms them.
     pub durable_later: AtomicBool,
-    /// How long it may wait for its journal beyond a deadline.
+    /// The time for which the server may wait for its journal beyond a deadline.
     pub commit_grace_ms: AtomicU32,
 }
 

@@ -269,7 +269,7 @@ async fn an_insert_that_waits_at_a_stop_is_not_answered_so_that_its_client_sends
     stopped.await.unwrap();
 }
 
-/// How many connections the server has.
+/// The number of connections of the server.
 async fn there_are(session: &mut Session) -> u64 {
     let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     match session.reply(id).await {

@@ -156,12 +156,12 @@ fn offers_of_shards_are_taken_in_the_order_in_which_one_table_would_draw_them() 
     assert_eq!(three.race(&offered, 6), None, "there are five");
 }
 
-/// How often, of so many races for `wanted` draws, shard 0 gave `counted` of them.
+/// The number of races for `wanted` draws, of so many, in which shard 0 gave `counted` of them.
 fn of_shard_0(shards: &mut Model, offered: &[Vec<f64>], wanted: u64, counted: u64, rounds: u32) -> f64 {
     (0..rounds).filter(|_| shards.race(offered, wanted).unwrap().counts[0] == counted).count() as f64
 }
 
-/// How many standard deviations a count of hits is from that of a chance.
+/// The distance of a count of hits from that of a chance, in standard deviations.
 fn far(hits: f64, chance: f64, rounds: u32) -> f64 {
     let rounds = f64::from(rounds);
     (hits - rounds * chance).abs() / (rounds * chance * (1.0 - chance)).sqrt()

@@ -22,13 +22,14 @@ type Outcome = turmoil::Result;
 
 /// Inserts of a writer in all.
 const INSERTS: u64 = 100;
-/// How long after its deadline an answer may come: the promise, and a tick of the simulation for each end.
+/// The time after its deadline in which an answer may come: the promise, and a tick of the simulation for each end.
 const LATEST: Duration = Duration::from_millis(320);
 
 /// A tick for each end.
 const TICKS: Duration = Duration::from_millis(40);
 
-/// The same for a client that measured a longer round trip, e.g. when it connected while the network held messages.
+/// Like `LATEST`, for a client that measured a longer round trip, e.g. when it connected while the network held
+/// messages.
 fn latest(client: &Remote) -> Duration {
     LATEST.max(client.grace() + TICKS)
 }

@@ -222,7 +222,7 @@ impl World {
         self.through.lock().unwrap().insert(writer);
     }
 
-    /// How far it is.
+    /// The progress of the simulation as text.
     pub fn describe(&self) -> String {
         let lives = self.lives.lock().unwrap();
         let tables = lives.last().unwrap();

@@ -20,7 +20,7 @@ pub(super) fn dtype_of(py: Python<'_>, number: i32, descr: *mut ffi::PyObject) -
     DType::from_name(&name.cast::<PyString>().ok()?.to_cow().ok()?)
 }
 
-/// As [`dtype_of`], for NumPy's own types.
+/// Like [`dtype_of`], for NumPy's own types.
 #[inline]
 pub(super) fn own_dtype(number: i32) -> Option<DType> {
     use DType::*;

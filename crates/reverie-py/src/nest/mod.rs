@@ -63,7 +63,7 @@ enum Node {
     /// In the order of insertion that was last seen.
     Dict {
         entries: Vec<(Py<PyAny>, Node)>,
-        /// The same for a dict of leaves; otherwise empty.
+        /// The entries of a dict of leaves; otherwise empty.
         known: Vec<KnownEntry>,
     },
     Sequence {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Arc<T>>,
-    /// For each page, the number of cuts when it was last known to have one owner.
+    /// The number of cuts when each page was last known to have one owner.
     owned_since: Vec<u64>,
     /// The number of times that the pages were shared.
     cuts: u64,

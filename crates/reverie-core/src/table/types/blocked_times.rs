@@ -15,7 +15,7 @@ pub enum BlockReason {
     Memory,
     /// Too few items for draws without replacement.
     Items,
-    /// It is served next: the work is done in several holds of the table's lock.
+    /// The request is served next: the work is done in several holds of the table's lock.
     Turn,
 }
 
@@ -25,7 +25,7 @@ impl BlockReason {
     /// The reasons for which samples wait.
     pub const OF_SAMPLES: [Self; 3] = [Self::Limiter, Self::Items, Self::Turn];
 
-    /// Its name in metrics.
+    /// The reason's name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limiter => "limiter",

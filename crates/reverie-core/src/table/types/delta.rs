@@ -38,7 +38,7 @@ pub struct TableDelta {
 /// The counts of an item that is in its table already.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counts {
-    /// Its slot.
+    /// The item's slot.
     pub slot: u32,
     /// The generation of its key.
     pub generation: u32,

@@ -9,7 +9,7 @@ pub struct JournalInfo {
     pub sync: String,
     /// Groups of requests that were written together.
     pub rounds: u64,
-    /// How often it waited for the disk.
+    /// The number of times that the journal waited for the disk.
     pub syncs: u64,
     /// The time for which it waited for the disk, in total.
     pub sync_time: Duration,

@@ -63,7 +63,7 @@ pub enum SampleReason {
 /// One request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitEntry {
-    /// How long it has waited.
+    /// The time for which it has waited.
     pub since: Duration,
     /// Items or draws that it requested.
     pub wanted: u64,
@@ -115,7 +115,7 @@ pub(in crate::table) struct ByteShortage {
     pub(in crate::table) held: u64,
     pub(in crate::table) needed: u64,
     pub(in crate::table) budget: u64,
-    /// As in [`InsertReason::Memory`].
+    /// The bytes that cannot move to the disk, see [`InsertReason::Memory`].
     pub(in crate::table) unmovable: Option<UnmovableBytes>,
 }
 

@@ -109,8 +109,8 @@ pub fn why_not_committed(journal: &JournalInfo) -> String {
     format!("what is done is not committed: {journal}; a kill of the server before that would undo it")
 }
 
-/// How long a request that is done at its table, or done in part, waits for its commit beyond its deadline, see
-/// [`Ticket::needs_commit`].
+/// The time for which a request that is done at its table, or done in part, waits for its commit beyond its deadline,
+/// see [`Ticket::needs_commit`].
 pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for less leaves the work to the journal's own thread: a file may take longer than that.
@@ -124,9 +124,9 @@ pub(super) struct OnceDurable<T> {
 }
 
 enum DurableStage<T> {
-    /// It waits at its table.
+    /// The request waits at its table.
     Asked(Ticket<T>),
-    /// It is done there, all of it or the part of a withdrawn request, and waits for the journal.
+    /// The request is done at its table, in whole or (if it was withdrawn) in part, and waits for the journal.
     Applied(T, Ticket<()>),
     Done(Result<T>),
     Taken,
@@ -148,7 +148,7 @@ impl<T: Outcome> OnceDurable<T> {
         }
     }
 
-    /// Its stage, after what has happened meanwhile.
+    /// The request's stage, brought up to date.
     fn stage(&self) -> MutexGuard<'_, DurableStage<T>> {
         let mut stage = lock(&self.stage);
         loop {
