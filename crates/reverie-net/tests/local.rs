@@ -248,7 +248,7 @@ async fn nothing_left(observer: &Arc<Remote>, after: &str) {
 }
 
 #[tokio::test]
-async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
+async fn items_written_through_shared_memory_are_read_from_it() -> Result<()> {
     let server = serve(true);
     let client = client(&server.address().to_string(), Transport::Auto);
     client.describe().await?;
@@ -372,7 +372,7 @@ async fn a_server_that_stops_removes_its_socket() {
 }
 
 #[tokio::test]
-async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
+async fn without_a_socket_auto_reports_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
     let server = serve(false);
     let address = server.address().to_string();
     let auto = client(&address, Transport::Auto);

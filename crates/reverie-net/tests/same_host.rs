@@ -89,7 +89,7 @@ async fn say(outlet: &mut impl Outlet, body: Asked) -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_knows_it() -> Result<()> {
+async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_has_it() -> Result<()> {
     let server = serve(server::Limits::default());
     let (session, mine) = (vec![7; 16], vec![9; 32]);
     for (token, label, admitted) in [
@@ -223,7 +223,7 @@ fn writer(client: &Arc<Remote>) -> RowWriter {
 }
 
 #[tokio::test]
-async fn a_writer_for_which_no_shared_memory_is_left_goes_on_and_its_link_says_so_until_there_is_some() -> Result<()> {
+async fn a_writer_without_room_in_shared_memory_goes_on_and_its_link_reports_it_until_there_is_some() -> Result<()> {
     // Room for one insert slot.
     let server = serve(server::Limits { total_batch_bytes: 6 << 20, ..Default::default() });
     let (first, second) = (client(&server, Transport::SharedMemory), client(&server, Transport::SharedMemory));

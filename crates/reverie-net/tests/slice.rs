@@ -162,7 +162,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_is_read_back() -> Result<()> {
+async fn written_items_are_read_back() -> Result<()> {
     let (tables, client) = serve(vec![table("replay", SelectorOptions::Fifo), table("other", SelectorOptions::Fifo)]);
     let described = client.describe().await?.unwrap();
     assert_eq!(described.tables.len(), 2);

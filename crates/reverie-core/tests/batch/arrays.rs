@@ -280,7 +280,7 @@ fn packed(n: usize) -> Arc<reverie_core::chunk::Chunk> {
 }
 
 #[test]
-fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
+fn the_bytes_to_unpack_are_known_before_and_count_each_chunk_and_column_once() {
     let (plain, first, second) = (steps(8, false), packed(1000), packed(3000));
     let form = window(0, 3);
     let items = [item(&first, &form, 1), item(&plain, &form, 0), item(&second, &form, 9), item(&first, &form, 70)];

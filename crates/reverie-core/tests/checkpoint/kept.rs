@@ -171,7 +171,7 @@ fn the_checkpoints_of_every_version_are_read_for_ever() {
 }
 
 #[test]
-fn what_is_written_is_of_the_version_whose_checkpoint_is_kept() {
+fn written_files_have_the_version_of_the_kept_checkpoint() {
     let disk = FakeDisk::default();
     save(&store(&disk, KEEP), &full());
     assert!(disk.files().iter().all(|(path, bytes)| bytes[7] == VERSION && path.starts_with(ROOT)));

@@ -319,19 +319,19 @@ fn episodes_that_come_back_are_not_those_that_begin_afterwards() {
 }
 
 #[test]
-fn what_is_in_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
-    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| drop(save(store, tables)));
+fn the_record_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
+    the_record_of_inserts_that_may_be_sent_again(|store, tables| drop(save(store, tables)));
 }
 
 #[test]
-fn what_is_in_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkpoint() {
-    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| {
+fn the_record_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkpoint() {
+    the_record_of_inserts_that_may_be_sent_again(|store, tables| {
         tables.close();
         store.save_last(tables, NOW).unwrap();
     });
 }
 
-fn what_is_in_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
+fn the_record_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
     let sent = |sender: u8, number| SentInsert { sender: [sender; 16], number };
     let disk = FakeDisk::default();
     let (tables, _) = tables(vec![queue("q", 3)]);

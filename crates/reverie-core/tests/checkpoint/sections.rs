@@ -90,7 +90,7 @@ fn of_episodes() -> (Arc<Tables>, Vec<TableOptions>) {
 }
 
 #[test]
-fn episodes_beside_the_first_come_back_and_count_until_their_last_item_is_gone() {
+fn further_episodes_of_an_item_come_back_and_count_until_their_last_item_is_gone() {
     let (before, all) = of_episodes();
     let disk = FakeDisk::default();
     save(&store(&disk, KEEP), &before);

@@ -141,7 +141,7 @@ fn item(body: Body, column: PatternColumn) -> Item {
 }
 
 #[test]
-fn an_item_is_checked_for_cells_that_exist_have_values_and_are_as_wide_as_it_says() {
+fn an_item_is_checked_for_cells_that_exist_have_values_and_have_its_width() {
     let mut chunks = [0, 1].map(|_| writer(Layout::columnar(&[(4, 2), (8, 2)], 8), Compression::None));
     for writer in &mut chunks {
         writer.push_cells(0, &[1; 12], 3);

@@ -359,7 +359,7 @@ fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
 }
 
 #[test]
-fn what_is_reported_as_on_the_disk_after_a_sync_that_failed_is_there_whether_its_pages_are_lost_or_kept() {
+fn changes_reported_as_on_the_disk_after_a_failed_sync_are_there_whether_its_pages_are_lost_or_kept() {
     for (seed, pages) in [(1, Pages::Lost), (2, Pages::Kept)] {
         let failed = (0..).step_by(9).take_while(|after| failed_sync(seed, *after, pages)).count();
         assert!(failed > 2, "{failed} syncs of seed {seed}");

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
+fn acknowledged_changes_are_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
     for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG), SyncPolicy::Always] {
         let mut server = server(options_of(syncs));
         wait(server.insert("rows", 1.0)).unwrap();

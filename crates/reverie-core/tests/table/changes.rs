@@ -17,7 +17,7 @@ fn priorities(table: &SharedTable, keys: &[i64]) -> Vec<f64> {
 }
 
 #[test]
-fn of_a_key_that_is_named_twice_the_last_priority_counts_with_its_version_as_without() {
+fn the_last_priority_of_a_key_that_is_named_twice_counts_with_its_version_as_without() {
     for versions in [None, Some([0; 3])] {
         let (tables, _) = tables(vec![options("t", 10)]);
         let table = tables.get("t").unwrap();

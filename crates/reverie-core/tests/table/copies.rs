@@ -183,7 +183,7 @@ fn a_waiting_sample_of_the_other_table_is_served_by_a_copy() {
 }
 
 #[test]
-fn an_insert_behind_a_copy_knows_when_the_copy_is_dropped_and_no_other_insert_waits_for_time() {
+fn an_insert_behind_a_copy_has_the_time_when_the_copy_is_dropped_and_no_other_insert_waits_for_time() {
     let (tables, clock) = tables(vec![copying(options("a", 10), "b", Some(SECOND)), queue("b", 1)]);
     let b = tables.get("b").unwrap();
     insert(&tables, "a", &[1.0]);

@@ -100,7 +100,7 @@ fn very_many_inserts_that_may_go_in_at_once_let_go_of_the_lock_in_between_and_ke
 }
 
 #[test]
-fn of_very_many_waiting_requests_the_first_are_listed_and_all_are_counted() {
+fn the_first_of_very_many_waiting_requests_are_listed_and_all_are_counted() {
     let (_, tables, table) = counted(queue("t", 1));
     let mut rows = Rows::new(&tables);
     let most = MOST_REPORTED as u64;

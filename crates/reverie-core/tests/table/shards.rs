@@ -11,7 +11,7 @@ use reverie_core::table::selector::{Mass, SelectorOptions};
 use std::mem::MaybeUninit;
 
 #[test]
-fn a_rationed_table_takes_what_it_is_granted_and_says_why_not_more() {
+fn a_rationed_table_takes_what_it_is_granted_and_reports_why_not_more() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), shard: 5, ..options("t", 100) };
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));
@@ -80,7 +80,7 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
 }
 
 #[test]
-fn a_client_that_knows_a_table_learns_when_it_is_another() {
+fn a_client_that_has_seen_a_table_is_notified_when_it_is_another() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), ..options("t", 100) };
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));

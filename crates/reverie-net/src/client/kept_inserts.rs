@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bound_is_dropped_oldest_first_and_noted_until_it_is_on_the_disk() {
+    fn inserts_beyond_the_bound_are_dropped_oldest_first_and_noted_until_they_are_on_the_disk() {
         let mut kept = KeptInserts::new(100);
         assert_eq!((keep(&mut kept, 7, 40), keep(&mut kept, 5, 40)), (vec![], vec![]));
         let before = kept.confirmed();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_or_dropped_is_not_kept() {
+    fn inserts_that_are_taken_out_or_dropped_are_not_kept() {
         let mut kept = KeptInserts::new(100);
         keep(&mut kept, 1, 40);
         assert!(kept.contains(1));

@@ -336,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_know_what_a_plain_list_of_keys_knows(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
+        fn runs_have_the_keys_of_a_plain_list(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
             let (mut outcomes, mut model) = (Outcomes::default(), BTreeMap::<u64, ()>::new());
             let (mut next, mut below) = (1, 0);
             for (step, number, count) in steps {

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_message_announces_and_does_not_have_is_forgotten_with_it() {
+    async fn traces_that_a_message_announces_and_does_not_have_are_forgotten_with_it() {
         let (_, mut open) = on();
         open.announce(&[traced(1), traced(7)]);
         begin(&mut open, 1);

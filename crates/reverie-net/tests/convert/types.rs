@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_shard_holds_comes_back_as_it_went(
+    fn the_tally_of_a_shard_is_decoded_as_it_was_encoded(
         shard in any::<u8>(), incarnation in any::<u64>(), counts in vec(0_u64..1 << 60, 5),
         total in prop_oneof![0.0_f64..1e300, Just(f64::INFINITY)],
         smallest_probability in proptest::option::of(1e-9_f64..=1.0), ration in any::<Option<u64>>(),

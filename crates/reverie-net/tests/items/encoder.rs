@@ -183,7 +183,7 @@ fn a_request_larger_than_a_message_goes_in_several_and_its_items_in_the_last() {
 }
 
 #[test]
-fn what_requests_count_for_is_what_their_messages_count_for() {
+fn requests_count_for_as_much_as_their_messages() {
     let (mut writers, mut pipe) = (Writers::new(Compression::Zstd), Pipe::new(300));
     for rows in [1, 50, 3, 200] {
         pipe.push(0, &writers.rows(rows, 2)).unwrap();

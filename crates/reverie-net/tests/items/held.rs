@@ -15,7 +15,7 @@ fn large(chunk: u64) -> proto::ChunkCells {
 }
 
 #[test]
-fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
+fn a_connection_holds_a_bounded_number_of_bytes_in_addition_to_the_tables() {
     let (mut decoder, meter) = decoder();
     let mut take = |chunks: std::ops::Range<u64>, released: Vec<u64>| {
         let chunks = chunks.map(large).collect();
@@ -31,7 +31,7 @@ fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
 }
 
 #[test]
-fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
+fn chunks_that_a_connection_held_before_do_not_count_for_its_bound() {
     let (mut decoder, _meter) = decoder();
     let mut take = |chunk: u64, released: &[u64]| {
         let (chunks, released) = (vec![large(chunk)], encode(released));
@@ -45,7 +45,7 @@ fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
 }
 
 #[test]
-fn what_a_connection_may_name_at_a_time_is_bounded() {
+fn a_connection_may_name_a_bounded_number_of_objects_at_a_time() {
     let (mut decoder, _meter) = decoder();
     let mut take = |number: u64| {
         let chunks =

@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_given_once_the_youngest_of_its_size_first_and_the_oldest_goes_where_it_is_too_much(
+        fn kept_memory_is_given_once_the_youngest_of_its_size_first_and_the_oldest_is_freed_beyond_the_limit(
             steps in prop::collection::vec((any::<bool>(), 1usize..8), 1..200),
         ) {
             let (mut reserve, mut model) = (Reserve::new(MOST), Vec::<(usize, usize)>::new());

@@ -164,7 +164,7 @@ mod tests {
     use crate::item::Key;
 
     #[test]
-    fn what_was_received_in_any_order_is_forgotten_and_the_rest_stays_in_order() {
+    fn inserts_received_in_any_order_are_forgotten_and_the_rest_stays_in_order() {
         let (mut senders, sender) = (Senders::default(), [7; 16]);
         let keys = |number: u64| Keys::from_iter([Key::from(number as i64)]);
         let arrive = |senders: &mut Senders, number| {
