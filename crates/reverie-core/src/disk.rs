@@ -151,7 +151,7 @@ fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
 /// A forked child has a descriptor of the same open file until it closes it: to close ours does not end the lock. For
 /// the same reason the child must not end it.
 struct FileLock {
-    /// Before the file, which is closed after it.
+    /// The listed descriptor of the file. It is declared before the file, which is closed after it.
     _listed: ListedDescriptor,
     file: File,
     process: u32,

@@ -20,7 +20,7 @@ pub(crate) trait Lanes: Copy {
     /// The last is 0 if no number is.
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64);
 
-    /// How many of eight numbers in registers are at most `bound`.
+    /// The number of those of eight numbers in registers that are at most `bound`.
     fn at_most(self, numbers: [f64; 8], bound: f64) -> usize;
 }
 

@@ -189,7 +189,7 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
 /// A forked child has a descriptor of the same socket until it closes it: to close ours does not end the listening. For
 /// the same reason the child must not end it.
 pub(crate) struct ListeningSocket {
-    /// Before the socket, which is closed after it.
+    /// The listed descriptor of the socket. It is declared before the socket, which is closed after it.
     _listed: ListedDescriptor,
     pub(crate) socket: TcpListener,
     process: u32,

@@ -190,9 +190,9 @@ impl Deadline {
 
 /// The outcome of a wait.
 pub enum WaitOutcome<T> {
-    /// With its value.
+    /// The request is done, with this value.
     Done(T),
-    /// At the deadline.
+    /// The deadline has passed.
     Expired,
 }
 
@@ -245,7 +245,7 @@ fn wait_with<S: Send + Sync, T: Send>(
 pub struct ExpiredRequest<T> {
     /// The part that was done.
     pub done: T,
-    /// Which requests waited for what, while this request still waited.
+    /// The waiting requests and their reasons, while this request still waited.
     pub why: String,
     /// The exception that ended the wait before the deadline, mostly of Ctrl-C.
     interrupt: Option<PyErr>,

@@ -31,7 +31,7 @@ pub fn interruptible_at_second<T: Send>(
     ended_by(py, Some(what), work)
 }
 
-/// With `at_second` the second signal ends the work, otherwise the first.
+/// Runs work that a signal ends: the second one with `at_second`, otherwise the first.
 fn ended_by<T: Send>(
     py: Python<'_>,
     at_second: Option<&str>,

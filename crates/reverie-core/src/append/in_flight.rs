@@ -27,12 +27,12 @@ impl Load {
     /// Any number of requests.
     pub const UNLIMITED: Self = Self { items: usize::MAX, bytes: u64::MAX };
 
-    /// At most this many items.
+    /// A load of this many items at most.
     pub fn items(items: usize) -> Self {
         Self { items, ..Self::UNLIMITED }
     }
 
-    /// At most this many bytes.
+    /// A load of this many bytes at most.
     pub fn bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::UNLIMITED }
     }
@@ -74,7 +74,7 @@ pub struct InFlight<T> {
 }
 
 struct InFlightState<T> {
-    /// One for each table that was ever sent to; their indices never change.
+    /// The queue of each table that was ever sent to; the indices never change.
     queues: Vec<TableRequests<T>>,
     /// The number of requests ever sent.
     sent: u64,

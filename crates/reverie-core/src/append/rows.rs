@@ -32,7 +32,7 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
-    /// One for all chunks, once they have `capacity` rows: readers need not compare layouts again.
+    /// The layout of all chunks, once they have `capacity` rows: readers need not compare layouts again.
     layout: Arc<Layout>,
     capacity: usize,
     itemsizes: SmallVec<[usize; 8]>,

@@ -22,7 +22,7 @@ pub(crate) struct ChunkLog {
     next_number: u64,
     /// Grows with each [`ChunkLog::rotate`].
     epoch: u32,
-    /// By address. The weak references prevent the reuse of the addresses.
+    /// The chunks by address. The weak references prevent the reuse of the addresses.
     chunks: HashMap<usize, LoggedChunk, BuildHasherDefault<AddressHasher>>,
     /// The number of chunks above which those that are gone are forgotten.
     most: usize,

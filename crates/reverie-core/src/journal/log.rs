@@ -33,7 +33,7 @@ struct LogState {
     on_disk: u64,
     since_checkpoint: SinceCheckpoint,
     encoder: Encoder,
-    /// Why what changed in the tables is in no commit: there is no later one.
+    /// The reason why the last changes of the tables are in no commit: there is no later one.
     failed: Option<Error>,
     /// The last commit failed because the disk is full.
     has_no_room: bool,

@@ -212,7 +212,8 @@ impl Saver {
         Ok(Recovery { summary, restored, commits, torn })
     }
 
-    /// Begins a journal, see [`Journal::begin`]. What the folder has must have been [recovered](Saver::recover) before.
+    /// Begins a journal, see [`Journal::begin`]. The content of the folder must have been [recovered](Saver::recover)
+    /// before.
     ///
     /// On an error the folder is released.
     pub fn begin_journal(&self, options: JournalOptions) -> Result<()> {

@@ -73,7 +73,7 @@ pub struct ShardTable {
 pub struct ConnectionInfo {
     /// "shared-memory" or "grpc"; `None` before the first connection.
     pub transport: Option<Cow<'static, str>>,
-    /// Why this transport was chosen.
+    /// The reason why this transport was chosen.
     pub reason: String,
     /// True while connected.
     pub connected: bool,
@@ -91,7 +91,7 @@ pub struct ConnectionInfo {
     pub max_kept_bytes: u64,
 }
 
-/// Which requests wait at a table and for what, with the reasons as text. See [`WaitReport`].
+/// The requests that wait at a table, with the reasons as text. See [`WaitReport`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WaitSummary {
     /// The table.

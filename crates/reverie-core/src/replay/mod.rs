@@ -89,7 +89,7 @@ pub trait Replay: Sink {
     /// The state of the connection; `None` for tables of this process.
     fn link(&self) -> Option<ConnectionInfo>;
 
-    /// Which requests wait at a table, and for what.
+    /// The requests that wait at a table, and the reasons.
     fn why(&self, table: &str) -> Ticket<WaitSummary>;
 
     /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
@@ -145,7 +145,7 @@ pub trait Replay: Sink {
     /// The reason why no response has arrived for this long, when no table holds the request back.
     fn no_response_reason(&self, waited: Duration) -> String;
 
-    /// The shortest round trip of a message; `None` where no message travels and senders need no pacing.
+    /// The shortest round trip of a message; `None` if no message travels and senders need no pacing.
     fn round_trip(&self) -> Option<Duration>;
 
     /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
@@ -166,7 +166,7 @@ pub trait Batches: Send {
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>>;
 
     /// The batch that [`Batches::next`] returned last is back in its tables, and did not reach its reader: another one
-    /// is drawn in its place. Where the tables are closed, none is.
+    /// is drawn in its place, unless the tables are closed.
     fn again(&mut self);
 
     /// Stops, and returns what was drawn and never delivered. Blocks until nothing is on its way. Idempotent.

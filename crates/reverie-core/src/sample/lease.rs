@@ -21,13 +21,13 @@ pub trait Lender: Send + Sync {
     /// The draws of these keys did not reach their reader: they are undone.
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
 
-    /// Whether the draws are still those of this request.
+    /// The state of the lease: whether the draws are still those of this request.
     fn tenure(&self, _: &Lessee) -> LeaseState {
         LeaseState::Held
     }
 }
 
-/// Whether leased draws may be given to their reader.
+/// The state of a lease: whether leased draws may be given to their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseState {
     /// The draws may be given to their reader.
@@ -114,7 +114,7 @@ impl Lease {
         self.0.retain(|lent| !lent.keys.is_empty());
     }
 
-    /// Whether all draws may be given to their reader.
+    /// The state of the lease: whether all draws may be given to their reader.
     pub fn tenure(&self) -> LeaseState {
         let tenure =
             |lent: &LeasedDraws| lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.tenure(&lent.lessee));

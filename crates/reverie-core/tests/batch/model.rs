@@ -35,7 +35,7 @@ fn itemsize(dtype: DType, step: usize) -> usize {
     dtype.size().unwrap_or(step * 3 % 5)
 }
 
-/// The bytes of a column's cell, `None` where it holds no value.
+/// The bytes of a column's cell, `None` if it holds no value.
 fn cell(column: usize, step: usize, bytes: usize) -> Option<Vec<u8>> {
     (!(column * 7 + step * 3).is_multiple_of(11))
         .then(|| (0..bytes).map(|at| (column * 50 + step * 13 + at * 3) as u8).collect())

@@ -70,7 +70,7 @@ fn a_decoder_unpacks_only_what_is_wanted_and_serves_many_chunks() {
     }
 }
 
-/// Reads what damaged bytes claim to be; true where they pass for a chunk.
+/// Reads damaged bytes as a chunk; true if they pass for one.
 fn survives(layout: &Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>, decoder: &mut Decoder) -> bool {
     let read = Chunk::from_packed(layout.clone(), bytes, meter).and_then(|chunk| {
         for column in 0..layout.num_columns() {

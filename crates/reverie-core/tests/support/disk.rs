@@ -112,7 +112,7 @@ impl FakeDisk {
         }
     }
 
-    /// After so many more operations none works.
+    /// Stops the disk after so many more operations: later ones fail.
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.state();
         state.stop_at = Some(state.operations + operations);
@@ -123,7 +123,8 @@ impl FakeDisk {
         self.state().capacity = bytes;
     }
 
-    /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
+    /// Lets the sync after so many syncs of files or folders fail with an error of the disk, while reads and writes
+    /// work.
     pub fn fail_sync(&self, after: u64, pages: Pages) {
         self.state().sync_fails = Some((after, pages));
     }

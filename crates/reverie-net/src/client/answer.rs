@@ -22,7 +22,7 @@ pub(super) enum RequestPromise {
     Own(Promise<()>),
     Info(Promise<Info>),
     Waits(Promise<WaitSummary>),
-    /// Why a request waits, as text; the text of the error where the server does not answer.
+    /// The reason why a request waits, as text; the text of the error if the server does not answer.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
     Tally(Promise<Tally>),

@@ -42,7 +42,7 @@ pub(super) struct EstablishedConnection {
     pub(super) halves: ConnectionHalves,
     pub(super) hello: proto::ServerHello,
     pub(super) description: proto::Description,
-    /// Why this transport was chosen.
+    /// The reason why this transport was chosen.
     pub(super) reason: String,
     /// The time until the first question was answered.
     pub(super) round_trip: Duration,

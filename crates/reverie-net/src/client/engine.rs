@@ -47,11 +47,11 @@ pub(super) struct Engine {
     pub(super) reported_below: u64,
     /// Draws have arrived, on this connection or the one before, that their server keeps until that is reported to it.
     pub(super) has_leased: bool,
-    /// Until then the client connects again, only to report that.
+    /// The time until which the client connects again only to report that.
     pub(super) reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
     pub(super) begins_again: bool,
-    /// When the connection was lost or the attempt to make one began; `None` while connected.
+    /// The time when the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
     pub(super) trouble: String,

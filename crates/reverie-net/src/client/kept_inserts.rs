@@ -25,7 +25,7 @@ pub(super) struct KeptInsert {
 pub(super) struct KeptInserts {
     /// The bytes that are kept at most.
     max_bytes: u64,
-    /// By number.
+    /// The kept inserts by number.
     all: BTreeMap<u64, KeptInsert>,
     bytes: u64,
     /// The number of inserts that were ever kept.

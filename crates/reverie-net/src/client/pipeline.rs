@@ -115,7 +115,7 @@ impl RequestedBatch {
     }
 }
 
-/// Whether the draws may be given to the reader.
+/// The state of the lease: whether the draws may be given to the reader.
 fn tenure(sampled: &SampleOutcome) -> LeaseState {
     sampled.batches.iter().map(DrawnBatch::tenure).max().unwrap_or(LeaseState::Held)
 }

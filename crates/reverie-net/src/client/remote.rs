@@ -139,7 +139,7 @@ impl Remote {
         link
     }
 
-    /// Why there is no connection, and since when, as a short text; `None` while connected.
+    /// The reason why there is no connection, and since when, as a short text; `None` while connected.
     pub fn outage(&self) -> Option<String> {
         self.outbox.outage()
     }

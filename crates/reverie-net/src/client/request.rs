@@ -21,7 +21,7 @@ pub(super) struct Request {
     /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
     pub(super) due: Option<Instant>,
     pub(super) withdrawn: bool,
-    /// When it was sent, on any connection.
+    /// The time when it was sent, on any connection.
     pub(super) sent: Option<Instant>,
     /// The draws have no caller any more: the server is asked to take them back, and reports when it has.
     pub(super) returning: bool,

@@ -21,7 +21,7 @@ pub(super) struct Connections {
     open: Mutex<Vec<Arc<Activity>>>,
 }
 
-/// When a connection was silent, and whether it is to end.
+/// The time since which a connection is silent, and whether it is to end.
 #[derive(Debug)]
 pub(super) struct Activity {
     /// Held for a look.
@@ -35,7 +35,7 @@ struct ActivityState {
     has_asked: bool,
     /// A request has no complete response yet.
     is_busy: bool,
-    /// When it was opened, or its last response was complete.
+    /// The time when it was opened, or its last response was complete.
     since: Instant,
 }
 

@@ -37,7 +37,7 @@ const BREATH: Duration = Duration::from_millis(20);
 
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
-    /// Before the socket, which is closed after it.
+    /// The listed descriptor of the socket. It is declared before the socket, which is closed after it.
     _listed: ListedDescriptor,
     socket: UnixListener,
     place: SocketDirectory,

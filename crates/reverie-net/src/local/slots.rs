@@ -62,7 +62,7 @@ impl Drop for Memory {
 enum SlotsState {
     /// The number of the slot can be reused.
     Retired,
-    /// Not in use.
+    /// The slot is not in use.
     Free(Memory),
     /// Being written in this process.
     Taken,

@@ -1,7 +1,7 @@
 //! Batches that take long to gather: large ones, and those whose chunks must be unpacked or read from the disk.
 //!
-//! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they wait
-//! for their turn at each chunk.
+//! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they
+//! wait for their turn at each chunk.
 
 use super::batches::{PlannedBatch, fill_pausing};
 use super::outcome_future::OutcomeFuture;
@@ -113,7 +113,7 @@ pub(super) struct Gathering {
     ended: Arc<GatherCancellation>,
 }
 
-/// Whether a batch is still wanted.
+/// The cancellation of gathering: set once the batch is no longer wanted.
 #[derive(Default)]
 struct GatherCancellation {
     is_ended: AtomicBool,

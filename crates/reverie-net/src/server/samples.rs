@@ -73,7 +73,7 @@ impl DrawDelivery {
         Self { error: Some(error), ..Self::empty(id, reading) }
     }
 
-    /// True where draws are leased.
+    /// True if draws are leased.
     pub(super) fn is_leased(&self) -> bool {
         !self.lease.is_empty()
     }

@@ -140,7 +140,7 @@ pub(super) struct Session {
     /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<DrawDelivery>,
     pub(super) inserts: SessionInserts,
-    /// Without a connection: the chunks that waiting inserts have.
+    /// The chunks that waiting inserts have, while there is no connection.
     released: ReleasedChunks,
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,

@@ -42,7 +42,7 @@ struct PrefetchQueue {
 
 #[derive(Default)]
 struct PrefetchState {
-    /// With the trace that each batch was drawn for.
+    /// The ready batches, each with the trace that it was drawn for.
     ready: VecDeque<(Result<DrawnBatch>, Option<TraceContext>)>,
     /// The trace of the reader's call that last made room, or of the one that made the iterator.
     trace: Option<TraceContext>,

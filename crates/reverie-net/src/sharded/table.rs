@@ -266,7 +266,7 @@ impl Table {
         self.model().inserts_left().filter(|_| self.kind.is_limited)
     }
 
-    /// Why draws and inserts wait, over all servers, by their last responses.
+    /// The reason why draws and inserts wait, over all servers, by their last responses.
     pub(super) fn why(&self) -> String {
         let (model, waiting) = (self.model(), self.queue().len());
         let counters = model.counters();

@@ -28,7 +28,7 @@ pub fn tally(total: f64, zeros: u64, size: u64) -> Tally {
     Tally { incarnation: 1, size, mass: Mass { total, zeros }, smallest_probability, counters, ..Tally::default() }
 }
 
-/// So many samples for each insert, with a deviation of `error` to either side of the start.
+/// A limiter of so many samples for each insert, with a deviation of `error` to either side of the start.
 pub fn ratio_limiter(samples_per_insert: f64, min_size: u64, error: f64) -> Limiter {
     let start = samples_per_insert * min_size as f64;
     Limiter::new(samples_per_insert, min_size, start - error, start + error).unwrap()
@@ -62,7 +62,7 @@ pub struct Log {
     pub delay: AtomicU64,
     /// The server's description is not slow.
     pub is_prompt: AtomicBool,
-    /// So many of the next tallies arrive a second late.
+    /// The number of the next tallies that arrive a second late.
     pub late_tallies: AtomicUsize,
     /// Done before the next request for draws is answered.
     pub before_draws: Mutex<Option<BeforeDraws>>,

@@ -217,7 +217,7 @@ impl World {
         saved.push(consumed);
     }
 
-    /// A writer waits only for the shut table. Where one of the tables stopped the others, this would never be.
+    /// Notes that a writer waits only for the shut table, which would never be if one of the tables stopped the others.
     pub fn writer_is_through(&self, writer: usize) {
         self.through.lock().unwrap().insert(writer);
     }
@@ -277,14 +277,14 @@ impl World {
         self.consumed_here.lock().unwrap().insert(value);
     }
 
-    /// True where the writers are through, and the consumer has all that they know is in the queue.
+    /// True if the writers are through, and the consumer has all values whose insertion into the queue was confirmed.
     fn is_consumed(&self) -> bool {
         let (confirmed, consumed) = (self.confirmed.lock().unwrap(), self.consumed.lock().unwrap());
         let mut queued = confirmed.iter().filter(|confirmed| confirmed.table == "queue");
         self.writers_done.load(Ordering::SeqCst) == WRITERS && queued.all(|one| consumed.contains_key(&one.value))
     }
 
-    /// True where the writers are through, and what the consumer does not have went with a crashed server.
+    /// True if the writers are through, and the values that the consumer does not have were lost with a crashed server.
     fn is_lost_to_a_crash(&self) -> bool {
         let lives = self.lives.lock().unwrap();
         let info = lives.last().unwrap().get("queue").unwrap().info();

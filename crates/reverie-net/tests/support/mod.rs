@@ -179,7 +179,7 @@ impl Writers {
         self.steps.append(&columns, &cells, partial).unwrap();
     }
 
-    /// An item over the last steps of each column that has them: `None` where no column does.
+    /// An item over the last steps of each column that has them; `None` if no column does.
     pub fn trajectory(&mut self, lengths: [usize; 3], stride: usize, list: bool) -> Option<Inserts> {
         let last = self.steps.num_steps() as i64 + self.steps.base() as i64 - 1;
         let mut columns = Vec::new();

@@ -29,7 +29,7 @@ pub struct Leaves<'py>(Slots<'py>);
 type Slots<'py> = SmallVec<[Option<Bound<'py, PyAny>>; 8]>;
 
 impl<'py> Leaves<'py> {
-    /// How many there are.
+    /// The number of leaves.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -115,7 +115,7 @@ impl Drop for File {
     }
 }
 
-/// Why bytes were not written.
+/// The reason why bytes were not written.
 #[derive(Debug)]
 pub(super) enum WriteFailure {
     /// `disk_bytes` has no room for them.

@@ -50,7 +50,7 @@ pub(super) struct TierFiles {
 /// Chunks that were written to one file, of which some may be gone.
 type Members = Vec<Weak<dyn Movable>>;
 
-/// Why the last attempt moved nothing.
+/// The outcome of the last attempt to move chunks, or the reason why it moved nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) enum MoverState {
     /// The last attempt moved some chunks, or none had to move.

@@ -72,7 +72,7 @@ impl<T: Clone> Pages<T> {
         self.owned_since[page] = self.cuts;
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }

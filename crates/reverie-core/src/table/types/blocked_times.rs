@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why the first waiting request of a side could not go on when it was last tried.
+/// The reason why the first waiting request of a side could not go on when it was last tried.
 ///
 /// It is tried whenever the table changes, and when bytes are freed that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A journal's figures at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalInfo {
-    /// When it waits for the disk: "os", "interval" or "always".
+    /// The policy for waiting for the disk: "os", "interval" or "always".
     pub sync: String,
     /// Groups of requests that were written together.
     pub rounds: u64,
@@ -23,6 +23,6 @@ pub struct JournalInfo {
     pub waiting: u64,
     /// True if it waits for room on the disk; inserts wait with it.
     pub is_full: bool,
-    /// Why nothing is written: it waits for room, or it has stopped.
+    /// The reason why nothing is written: the journal waits for room, or it has stopped.
     pub error: Option<String>,
 }

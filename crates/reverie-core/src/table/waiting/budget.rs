@@ -125,7 +125,8 @@ impl Budget {
         starved.of == ByteLimit::Memory && starved.unmovable.is_none() && self.disk_may_free()
     }
 
-    /// Why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk tier.
+    /// The reason why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk
+    /// tier.
     pub(super) fn trouble(&self) -> Option<String> {
         self.meter.tier().and_then(Tier::trouble)
     }

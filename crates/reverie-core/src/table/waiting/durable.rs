@@ -100,7 +100,7 @@ impl Outcome for (ChangeCounts, ChangeCounts) {
     }
 }
 
-/// Why a request that is done, or done in part, has no commit yet, and what that means.
+/// The reason why a request that is done, or done in part, has no commit yet, and what that means.
 pub fn why_not_committed(journal: &JournalInfo) -> String {
     let journal = match &journal.error {
         Some(error) if journal.is_full => format!("the journal waits for room on the disk ({error})"),

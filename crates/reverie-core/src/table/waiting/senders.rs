@@ -23,7 +23,7 @@ pub(super) struct SenderRecord {
     since: u64,
     /// The inserted ones by number, in order. `None` if the sender received the outcome.
     arrivals: VecDeque<(u64, Option<Keys>)>,
-    /// How many are `None`.
+    /// The number of arrivals whose keys are `None`.
     received: usize,
 }
 

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// All tables of a server as they were at one moment.
 #[derive(Debug)]
 pub struct ServerCut {
-    /// One for each table, in the order of the tables.
+    /// The cuts, in the order of the tables.
     pub tables: Vec<TableCut>,
     /// See [`Tables::forgotten`].
     pub forgotten: Vec<Sender>,

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 const PICKS_AHEAD: usize = 64;
 
 impl Table {
-    /// How many of `wanted` single draws in sequence the limiter allows now.
+    /// The number of `wanted` single draws in sequence that the limiter allows now.
     fn allowed(&self, wanted: usize) -> usize {
         let limiter = &self.options.limiter;
         if limiter.can_sample(&self.counters, wanted as u64) {
