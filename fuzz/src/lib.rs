@@ -1,4 +1,4 @@
-//! What each target checks of an input, without libFuzzer: the tests of `reverie-net` check the corpora too.
+//! The checks of each target on an input, without libFuzzer: the tests of `reverie-net` check the corpora too.
 
 pub mod batch_head;
 pub mod head;

@@ -1,4 +1,4 @@
-//! What a bare socket carries: the limit that the benchmarks hold the network path against.
+//! The throughput of a bare socket: the limit to which the benchmarks compare the network path.
 //!
 //! `bare-sockets tcp|unix BYTES IN_FLIGHT` starts a process that answers each request byte with BYTES bytes of warm
 //! memory, then reads numbers from stdin: for each number n it fetches n such answers into one warm buffer, IN_FLIGHT

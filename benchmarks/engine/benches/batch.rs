@@ -1,4 +1,4 @@
-//! What it costs to write chunks and to gather batches, next to the same bytes moved by one memcpy.
+//! The cost of writing chunks and of gathering batches, compared to one memcpy of the same bytes.
 #![allow(missing_docs)] // the functions that criterion_group! makes
 
 use criterion::measurement::WallTime;

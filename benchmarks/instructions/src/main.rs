@@ -26,26 +26,26 @@ const REPLAY_SIZE: usize = 20_000;
 /// Inserts that wait.
 const NUM_WAITING: usize = 10_000;
 
-/// What is counted.
+/// The work whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Rows are written to chunks.
     Append,
     /// Batches are inserted into a queue and drawn from it.
     Queue,
-    /// As `Queue`, with draws that are acknowledged.
+    /// Like `Queue`, with draws that are acknowledged.
     Leased,
-    /// As `Queue`, inserted one item at a time.
+    /// Like `Queue`, inserted one item at a time.
     Single,
     /// Batches are inserted into a uniform table.
     Fill,
-    /// As `Fill`, with the commits of a journal.
+    /// Like `Fill`, with the commits of a journal.
     Journaled,
     /// Items are inserted into a uniform table one at a time, each with a commit of its own.
     Commits,
     /// Batches of a uniform table are drawn.
     Draw,
-    /// As `Draw`, while very many inserts wait for the limiter.
+    /// Like `Draw`, while very many inserts wait for the limiter.
     Held,
     /// Drawn batches are gathered to arrays.
     Gather,

@@ -66,7 +66,7 @@ pub trait Output: Send {
 
 /// A file that is read at any offset.
 pub trait Input: Send + Sync {
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     fn size(&self) -> u64;
     /// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
@@ -137,8 +137,8 @@ impl Disk for LocalFileSystem {
     }
 }
 
-/// The outcome of syncing a folder: file systems that sync no folder, such as some over a network, refuse the call (EINVAL)
-/// and keep names by their own rules.
+/// The outcome of syncing a folder: file systems that sync no folder, such as some over a network, refuse the call
+/// (EINVAL) and keep names by their own rules.
 fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
     synced.or_else(|error| match error.kind() {
         ErrorKind::InvalidInput | ErrorKind::Unsupported => Ok(()),
@@ -148,10 +148,10 @@ fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
 
 /// A lock on a file, until it is dropped.
 ///
-/// A forked child has a descriptor of the same open file until it closes it: to close ours does not end the lock. For the
-/// same reason the child must not end it.
+/// A forked child has a descriptor of the same open file until it closes it: to close ours does not end the lock. For
+/// the same reason the child must not end it.
 struct FileLock {
-    /// Before the file, which is closed after it.
+    /// The listed descriptor of the file. It is declared before the file, which is closed after it.
     _listed: ListedDescriptor,
     file: File,
     process: u32,
@@ -225,7 +225,7 @@ pub(crate) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(i
     move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: error.to_string() }
 }
 
-/// As [`storage`], for reads: a file that is missing or too short is damaged.
+/// Like [`storage`], for reads: a file that is missing or too short is damaged.
 pub(crate) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
     move |error| match error.kind() {
         ErrorKind::NotFound => damaged(path, "the file is missing", 0),

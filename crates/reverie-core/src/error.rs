@@ -36,7 +36,7 @@ pub enum Error {
     /// Data that does not match a signature or earlier data.
     #[error("{}: got {got}, want {want}", column(path))]
     Signature {
-        /// The column, as the user knows it.
+        /// The user's name for the column.
         path: String,
         /// The given data.
         got: String,
@@ -47,7 +47,7 @@ pub enum Error {
     /// Items of one batch that cannot become one array per column.
     #[error("{}: {reason}", column(path))]
     Ragged {
-        /// The column, as the user knows it.
+        /// The user's name for the column.
         path: String,
         /// The difference, and the option that would allow it.
         reason: String,

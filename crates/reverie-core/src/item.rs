@@ -222,7 +222,7 @@ pub struct Part {
 /// The chunks of items that need more than one.
 #[derive(Debug)]
 pub struct Span {
-    /// One for each column group.
+    /// The parts, one for each column group.
     pub parts: Vec<Part>,
     /// The episodes of the items' cells other than the one in which the items begin, each once.
     ///

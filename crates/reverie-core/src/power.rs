@@ -46,7 +46,7 @@ impl Power {
         }
     }
 
-    /// The same for many numbers, in place.
+    /// Replaces many numbers by their powers, in place.
     pub(crate) fn of_each(self, numbers: &mut [f64]) {
         wide(PowerLoop(self, numbers));
     }
@@ -172,7 +172,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_power_is_what_the_c_library_says_to_a_few_bits(number in 1e-6..1e6_f64, exponent in -2.0..2.0_f64) {
+        fn a_power_is_that_of_the_c_library_to_a_few_bits(number in 1e-6..1e6_f64, exponent in -2.0..2.0_f64) {
             check(number, exponent)?;
         }
 

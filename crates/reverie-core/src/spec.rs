@@ -31,7 +31,7 @@ impl ColumnSpec {
         self.shape.first() == Some(&ANY_SIZE)
     }
 
-    /// The same with cells of any first size; `None` for cells that have no such axis, or no bytes along it.
+    /// This column with cells of any first size; `None` for cells that have no such axis, or no bytes along it.
     pub fn variable(&self) -> Option<Self> {
         let mut spec = self.clone();
         *spec.shape.first_mut()? = ANY_SIZE;

@@ -9,7 +9,7 @@ const LEAST_BATCH: usize = 8 << 20;
 /// The shortest copy that streams: shorter ones have too many lines that they fill in part.
 const LEAST_COPY: usize = 1 << 10;
 
-/// How the bytes of a batch are stored.
+/// The kind of stores that write the bytes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stores {
     /// Through the cache.
@@ -43,7 +43,7 @@ impl Stores {
         StoreFence(self)
     }
 
-    /// Whether a copy of `len` bytes streams.
+    /// True if a copy of `len` bytes streams.
     #[inline(always)]
     pub(crate) fn streams(self, len: usize) -> bool {
         self == Self::Streamed && len >= LEAST_COPY
@@ -66,7 +66,7 @@ impl Stores {
     }
 }
 
-/// Whether streaming stores were measured to be faster on this maker's processors.
+/// True if streaming stores were measured to be faster on this maker's processors.
 fn is_measured() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {

@@ -15,12 +15,12 @@ pub(crate) trait WideLoop {
 
 /// Operations that a compiler does not vectorise by itself.
 pub(crate) trait Lanes: Copy {
-    /// For eight ascending numbers, none negative: how many are at most `bound`, and the last of these.
+    /// The number of those of eight ascending numbers, none negative, that are at most `bound`, and the last of these.
     ///
     /// The last is 0 if no number is.
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64);
 
-    /// How many of eight numbers in registers are at most `bound`.
+    /// The number of those of eight numbers in registers that are at most `bound`.
     fn at_most(self, numbers: [f64; 8], bound: f64) -> usize;
 }
 

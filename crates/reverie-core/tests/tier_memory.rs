@@ -31,7 +31,7 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of an item, which is a chunk of one step.
 const ITEM: usize = 40_000;
-/// What an allocator needs for an allocation itself.
+/// The overhead of an allocator for each allocation, in bytes.
 const EACH: usize = 8;
 
 /// Bytes as an allocator gives them, in steps of 16; 0 for raw chunks and what is written at once.

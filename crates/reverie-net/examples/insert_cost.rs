@@ -1,6 +1,6 @@
-//! What an insert costs: `insert_cost none|grpc|shared-memory ITEMS BYTES` writes items of so many bytes, each a step of
-//! its own, to a sink that drops them or to a server in this process, and prints the processor time of the writing thread
-//! and of all others, in nanoseconds per item. Under callgrind: `--separate-threads=yes`.
+//! The cost of an insert: `insert_cost none|grpc|shared-memory ITEMS BYTES` writes items of so many bytes, each a step
+//! of its own, to a sink that drops them or to a server in this process, and prints the processor time of the writing
+//! thread and of all others, in nanoseconds per item. Under callgrind: `--separate-threads=yes`.
 
 use reverie_core::append::{ColumnCells, RowWriter, Sink};
 use reverie_core::chunk::{Compression, Meter};

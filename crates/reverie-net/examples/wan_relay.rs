@@ -80,7 +80,7 @@ fn relay(mut from: File, mut to: File, direction: Direction) {
     let _ = writer.join();
 }
 
-/// From 0 to 1: SplitMix64.
+/// The next random number from 0 to 1, by SplitMix64.
 fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

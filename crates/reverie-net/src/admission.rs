@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a connection may be a newcomer, its TLS handshake included.
+/// The time for which a connection may be a newcomer, its TLS handshake included.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests that a newcomer may make.
 const MAX_REQUESTS: u32 = 16;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_leaves_its_place_and_its_number() {
+    fn a_dropped_connection_frees_its_place_and_its_number() {
         let admission = Admission::new(1, 1);
         for _ in 0..3 {
             let client = admission.arrive(ConnectionTransport::Grpc, "10.0.0.1:1");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn where_open_files_run_short_the_refusal_names_their_limit() {
+    fn a_refusal_for_lack_of_open_files_names_their_limit() {
         let admission = Admission::new(0, 1);
         admission.bounded_by_open_files(1024);
         let full = admission.arrive(ConnectionTransport::Local, "process 1").admit().unwrap_err().to_string();

@@ -13,9 +13,9 @@ pub struct EndpointOptions {
     pub token: Option<String>,
     /// `None` for plain text.
     pub tls: Option<ClientTls>,
-    /// How long making a connection may take, and how long a lost one is retried before requests fail.
+    /// The time that making a connection may take, and for which a lost one is retried before requests fail.
     pub patience: Duration,
-    /// How much longer than its timeout a request may take while its answer is in flight: more than a round trip.
+    /// The time that a request may take beyond its timeout while its answer is in flight: more than a round trip.
     pub grace: Duration,
     /// Bytes of confirmed inserts that are kept until a server with a journal has them on the disk.
     pub max_kept_bytes: u64,

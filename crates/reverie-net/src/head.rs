@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_decoder_skips_and_texts_are_of_the_head() {
+    fn skipped_fields_and_texts_count_for_the_head() {
         let mut unknown = vec![0xfa, 0x01];
         prost::encoding::encode_varint(MAX_HEAD_BYTES as u64, &mut unknown);
         unknown.resize(unknown.len() + MAX_HEAD_BYTES, 0);

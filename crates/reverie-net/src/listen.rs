@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 /// Threads of a server at most: its work is copying, which memory bandwidth limits.
 const MAX_THREADS: usize = 4;
 
-/// How long a stop waits for connections whose sessions have ended.
+/// The time for which a stop waits for connections whose sessions have ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves the connections of a stream, each with its peer's name, on the caller's runtime.
@@ -189,7 +189,7 @@ pub(crate) fn check_safe(address: SocketAddr, token: Option<&str>, has_tls: bool
 /// A forked child has a descriptor of the same socket until it closes it: to close ours does not end the listening. For
 /// the same reason the child must not end it.
 pub(crate) struct ListeningSocket {
-    /// Before the socket, which is closed after it.
+    /// The listed descriptor of the socket. It is declared before the socket, which is closed after it.
     _listed: ListedDescriptor,
     pub(crate) socket: TcpListener,
     process: u32,

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 /// A connection that ends with this process, though a child that it forked lives on.
 #[derive(Debug)]
 pub(crate) struct OwnStream {
-    /// Before the stream, whose descriptor is closed after it.
+    /// The listed descriptor of the stream. It is declared before the stream, whose descriptor is closed after it.
     _listed: ListedDescriptor,
     stream: TcpStream,
 }

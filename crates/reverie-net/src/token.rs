@@ -19,7 +19,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) server_nonce: &'a [u8; NONCE_BYTES],
 }
 
-/// The end that proves that it knows the token.
+/// The end that proves that it has the token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Prover {
     Client,
@@ -37,7 +37,7 @@ impl Token {
         self.0.ct_eq(shown).into()
     }
 
-    /// The proof (HMAC-SHA-256) that this end knows the token, without revealing it.
+    /// The proof (HMAC-SHA-256) that this end has the token, without revealing it.
     pub(crate) fn proof(&self, prover: Prover, exchange: &Exchange<'_>) -> Vec<u8> {
         hmac::sign(&self.key(), &exchange.text(prover)).as_ref().to_vec()
     }

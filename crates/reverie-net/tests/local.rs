@@ -162,7 +162,7 @@ impl OtherProcess {
         Self { child, lines }
     }
 
-    /// Its next message.
+    /// The next message of the other process.
     fn says(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the other process ended").unwrap();
@@ -194,7 +194,7 @@ fn say(what: &str) {
 #[tokio::test]
 #[ignore = "the other process of the tests in this file"]
 async fn the_other_process() {
-    // Where every ignored test is run, there is nothing to do.
+    // This is no test: a run of all ignored tests has nothing to do here.
     let Ok(task) = std::env::var(TASK) else { return };
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {
@@ -248,7 +248,7 @@ async fn nothing_left(observer: &Arc<Remote>, after: &str) {
 }
 
 #[tokio::test]
-async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
+async fn items_written_through_shared_memory_are_read_from_it() -> Result<()> {
     let server = serve(true);
     let client = client(&server.address().to_string(), Transport::Auto);
     client.describe().await?;
@@ -372,7 +372,7 @@ async fn a_server_that_stops_removes_its_socket() {
 }
 
 #[tokio::test]
-async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
+async fn without_a_socket_auto_reports_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
     let server = serve(false);
     let address = server.address().to_string();
     let auto = client(&address, Transport::Auto);

@@ -89,7 +89,7 @@ async fn say(outlet: &mut impl Outlet, body: Asked) -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_knows_it() -> Result<()> {
+async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_has_it() -> Result<()> {
     let server = serve(server::Limits::default());
     let (session, mine) = (vec![7; 16], vec![9; 32]);
     for (token, label, admitted) in [
@@ -159,7 +159,7 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
     Ok(())
 }
 
-/// Does something as the user `nobody`, which only root can; `None` where this is not root.
+/// Runs `does` as the user `nobody`, which only root can; `None` if this process is not root's.
 fn as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let nobody = rustix::process::Uid::from_raw(65534);
     let thread = std::thread::spawn(move || {
@@ -223,7 +223,7 @@ fn writer(client: &Arc<Remote>) -> RowWriter {
 }
 
 #[tokio::test]
-async fn a_writer_for_which_no_shared_memory_is_left_goes_on_and_its_link_says_so_until_there_is_some() -> Result<()> {
+async fn a_writer_without_room_in_shared_memory_goes_on_and_its_link_reports_it_until_there_is_some() -> Result<()> {
     // Room for one insert slot.
     let server = serve(server::Limits { total_batch_bytes: 6 << 20, ..Default::default() });
     let (first, second) = (client(&server, Transport::SharedMemory), client(&server, Transport::SharedMemory));

@@ -1,5 +1,6 @@
 //! Server and clients in a simulated network, with partitions, half-open connections, delays and crashes, each run from
-//! one seed. A run that fails names its seed: `REVERIE_SIMULATION_SEED=N` runs that one, `REVERIE_SIMULATIONS=N` so many.
+//! one seed. A run that fails names its seed: `REVERIE_SIMULATION_SEED=N` runs that one, `REVERIE_SIMULATIONS=N` so
+//! many.
 
 mod simulated;
 
@@ -14,7 +15,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
 }
 
-/// Runs the seeds that are `rest` beyond a multiple of two. `None` where one seed was asked for.
+/// Runs the seeds that are `rest` beyond a multiple of two. `None` if one seed was asked for.
 fn run(rest: u64) -> Option<(u64, Summary)> {
     if let Some(seed) = number("REVERIE_SIMULATION_SEED") {
         if seed % 2 == rest {

@@ -38,7 +38,7 @@ impl NetworkCut {
         self.now.notify_one();
     }
 
-    /// As where a machine loses its power.
+    /// Cuts the network as a machine does that loses its power.
     fn in_silence(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
         self.notify_one();
@@ -162,7 +162,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_is_read_back() -> Result<()> {
+async fn written_items_are_read_back() -> Result<()> {
     let (tables, client) = serve(vec![table("replay", SelectorOptions::Fifo), table("other", SelectorOptions::Fifo)]);
     let described = client.describe().await?.unwrap();
     assert_eq!(described.tables.len(), 2);

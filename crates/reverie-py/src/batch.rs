@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 /// Makes batches of draws; the last plan and structure mostly serve the next batch.
 #[derive(Default)]
 pub struct Batcher {
-    /// For items.
+    /// The plan for items.
     prepared: Mutex<Option<BatchAssembler>>,
-    /// For arrays that arrived from another process.
+    /// The structure of arrays that arrived from another process.
     arrived: Mutex<Unflattener>,
 }
 

@@ -316,7 +316,7 @@ impl Client {
         self.shards.iter().try_for_each(|shard| shard.get().handle.close(py))
     }
 
-    /// How often the client has reconnected, and how often to a server that was restarted.
+    /// The number of times that the client has reconnected, and of those to a server that was restarted.
     fn _reconnects(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let link = self.handle.reach().replay(py)?.link();
         Ok(link.map_or((0, 0), |link| (link.reconnects, link.server_restarts)))

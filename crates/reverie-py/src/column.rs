@@ -88,7 +88,7 @@ impl HistoryColumn {
 /// Some steps of one column, for use in items.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct TrajectoryColumn {
-    /// Those of the writer.
+    /// The steps of the writer.
     pub steps: SharedWriter,
     path: String,
     /// The cells.

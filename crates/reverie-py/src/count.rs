@@ -1,4 +1,4 @@
-//! Counts among a call's arguments, checked by the name that the caller knows.
+//! Counts among a call's arguments; errors use the caller's name for the argument.
 
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;

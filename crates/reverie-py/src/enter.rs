@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub const QUICK_BYTES: usize = 256 << 10;
 /// The bytes that drawing or inserting an item counts for in this, in addition to copies.
 pub const ITEM_BYTES: usize = 256;
-/// As [`ITEM_BYTES`], for an item that is read by its key.
+/// Like [`ITEM_BYTES`], for an item that is read by its key.
 pub const READ_BYTES: usize = 128;
 
 /// Entries through the gate since the start. A thread that has the GIL counts them: no update is lost.
@@ -50,7 +50,7 @@ pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T>
 /// The outcome of work behind the gate; it may be a panic.
 pub type UnwindResult<T> = std::thread::Result<Result<T>>;
 
-/// As [`quick`], for a caller that holds a lock which others wait for under the GIL.
+/// Like [`quick`], for a caller that holds a lock which others wait for under the GIL.
 /// Making an exception runs Python code: call [`raised`] after the lock is released.
 #[inline]
 pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> UnwindResult<T> {
@@ -79,7 +79,8 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
 }
 
-/// The same for work on items' cells: those that have to be unpacked, or read from the disk, always release the GIL.
+/// Like [`copying`], for work on items' cells: cells that have to be unpacked, or read from the disk, always release
+/// the GIL.
 pub fn reading<T: Send, I: Borrow<Item>>(
     py: Python<'_>,
     items: &[I],
@@ -125,7 +126,7 @@ impl<T: Default + Send + Sync> Request for Ticket<T> {
 pub struct IssuedRequest<R: Request> {
     /// The request.
     pub request: R,
-    /// Its outcome, if it was done at once.
+    /// The outcome of the request, if it was done at once.
     outcome: Option<Result<R::Done>>,
 }
 
@@ -189,9 +190,9 @@ impl Deadline {
 
 /// The outcome of a wait.
 pub enum WaitOutcome<T> {
-    /// With its value.
+    /// The request is done, with this value.
     Done(T),
-    /// At the deadline.
+    /// The deadline has passed.
     Expired,
 }
 
@@ -207,7 +208,7 @@ pub fn wait<T: Send>(
     wait_with(py, deadline, &mut (), |(), slice| poll(slice), |()| why())
 }
 
-/// As [`wait`], with a state that `poll` changes and `why` reads.
+/// Like [`wait`], with a state that `poll` changes and `why` reads.
 fn wait_with<S: Send + Sync, T: Send>(
     py: Python<'_>,
     deadline: Deadline,
@@ -244,7 +245,7 @@ fn wait_with<S: Send + Sync, T: Send>(
 pub struct ExpiredRequest<T> {
     /// The part that was done.
     pub done: T,
-    /// Which requests waited for what, while this request still waited.
+    /// The waiting requests and their reasons, while this request still waited.
     pub why: String,
     /// The exception that ended the wait before the deadline, mostly of Ctrl-C.
     interrupt: Option<PyErr>,
@@ -329,7 +330,7 @@ pub fn locked<S: Send, T: Send>(
     locked_then(py, state, bytes, work, Ok)
 }
 
-/// As [`locked`], and goes on with the outcome once the lock is released: without a second entry.
+/// Like [`locked`], and goes on with the outcome once the lock is released: without a second entry.
 #[inline]
 pub fn locked_then<S: Send, M, T: Send>(
     py: Python<'_>,

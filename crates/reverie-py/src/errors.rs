@@ -28,7 +28,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     raise_with(py, error, &text)
 }
 
-/// As [`raise`], with this text.
+/// Like [`raise`], with this text.
 #[cold]
 fn raise_with(py: Python<'_>, error: Error, text: &str) -> PyErr {
     match error {

@@ -78,7 +78,7 @@ impl Handle {
         }
     }
 
-    /// How the tables are reached.
+    /// The backend through which the tables are reached.
     pub fn reach(&self) -> &ReplayBackend {
         &self.reach
     }

@@ -66,7 +66,8 @@ impl Reader {
         Ok(Intake { schema, cells })
     }
 
-    /// As [`Reader::read`], with the bytes filled in place; returns the schema and the number of rows (1 for one row).
+    /// Like [`Reader::read`], with the bytes filled in place; returns the schema and the number of rows (1 for one
+    /// row).
     #[inline]
     pub fn read_into<'py>(
         &mut self,

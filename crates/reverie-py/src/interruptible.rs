@@ -15,14 +15,14 @@ pub const FILES: CancellableDisk<LocalFileSystem> = CancellableDisk(LocalFileSys
 
 /// Runs work in a thread of its own, while this one checks signals.
 ///
-/// If a signal's handler raises, the next call of the work to [`FILES`] fails, and the exception is raised once the work has
-/// ended. The work itself never asks for the GIL, so that it may hold locks.
+/// If a signal's handler raises, the next call of the work to [`FILES`] fails, and the exception is raised once the
+/// work has ended. The work itself never asks for the GIL, so that it may hold locks.
 pub fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> reverie_core::Result<T> + Send) -> PyResult<T> {
     ended_by(py, None, work)
 }
 
-/// As [`interruptible`], for work that nothing can do later: it ends at the second signal whose handler raises. At the
-/// first one the log reports that `what` goes on, and how to end it.
+/// Like [`interruptible`], for work that nothing can do later: it ends at the second signal whose handler raises. At
+/// the first one the log reports that `what` goes on, and how to end it.
 pub fn interruptible_at_second<T: Send>(
     py: Python<'_>,
     what: &str,
@@ -31,7 +31,7 @@ pub fn interruptible_at_second<T: Send>(
     ended_by(py, Some(what), work)
 }
 
-/// With `at_second` the second signal ends the work, otherwise the first.
+/// Runs work that a signal ends: the second one with `at_second`, otherwise the first.
 fn ended_by<T: Send>(
     py: Python<'_>,
     at_second: Option<&str>,

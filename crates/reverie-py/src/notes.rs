@@ -1,4 +1,4 @@
-//! Notes on exceptions: facts that their text lacks, because another part of the call knows them.
+//! Notes on exceptions: facts that their text lacks, because another part of the call has them.
 
 use pyo3::prelude::*;
 

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A remote client answers within its grace after the deadline of the request. If it does not, which is a defect, a call
-/// waits at most this much longer.
+/// A remote client answers within its grace after the deadline of the request. If it does not, which is a defect, a
+/// call waits at most this much longer.
 const EXTRA_WAIT: Duration = Duration::from_secs(1);
 
 /// The place of a client's tables.
@@ -52,7 +52,7 @@ pub fn answer<T: Default + Send + Sync>(
 /// Waits until everything that was done before is on the disk.
 pub fn durable(py: Python<'_>, replay: &dyn Replay, deadline: Deadline) -> PyResult<()> {
     let mut ticket = quick(py, || Ok(replay.durable()))?;
-    // Any table knows why its journal waits.
+    // Every table reports why its journal waits.
     let why = || replay.tables().first().map_or_else(String::new, |table| why(replay, &table.name));
     match wait(py, deadline, |slice| ticket.wait(slice), why)? {
         WaitOutcome::Done(()) => Ok(()),
@@ -75,7 +75,7 @@ pub fn drawn(
     finish(py, &mut asked.into(), deadline, |_| why(replay, table))
 }
 
-/// How much longer than its grace a call waits for a replay whose server ends late requests itself.
+/// The time beyond its grace for which a call waits for a replay whose server ends late requests itself.
 fn extra_wait(replay: &dyn Replay) -> Duration {
     if replay.grace().is_zero() { Duration::ZERO } else { EXTRA_WAIT }
 }

@@ -97,9 +97,9 @@ impl Rows {
 
 /// The priorities of rows.
 pub enum Priorities<'py> {
-    /// The same for all.
+    /// One priority for all rows.
     Same(Priority),
-    /// One each.
+    /// A priority for each row.
     Each(Numbers<'py, f64>),
 }
 

@@ -126,15 +126,15 @@ impl ItemSender {
         self.wait_for_room(py, quick(py, || self.unconfirmed())?)
     }
 
-    /// As [`Self::make_room`], after a step was written: an error reports it. `unconfirmed` as of then, or the error of
-    /// an item.
+    /// Like [`Self::make_room`], after a step was written: an error reports it. `unconfirmed` as of then, or the error
+    /// of an item.
     #[inline]
     pub fn room_after_step(&self, py: Python<'_>, unconfirmed: Result<Load>) -> PyResult<()> {
         let room = raised(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
         room.map_err(|error| step_written(py, error))
     }
 
-    /// As [`Self::make_room`], for a caller that knows what is unconfirmed.
+    /// Like [`Self::make_room`], for a caller that has counted the unconfirmed bytes.
     #[inline]
     pub fn wait_for_room(&self, py: Python<'_>, Load { bytes, .. }: Load) -> PyResult<()> {
         let replay = self.replay.get(py)?;

@@ -73,7 +73,7 @@ impl Server {
         Ok(Self::of(tables, clock))
     }
 
-    /// Also serves clients of other processes; call it once.
+    /// Serves clients of other processes, too; call it once.
     #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory, max_connections, session_timeout, spans))]
     #[allow(clippy::too_many_arguments)]
     fn listen(
@@ -113,7 +113,7 @@ impl Server {
         set.map_err(|_| PyValueError::new_err("this server already listens"))
     }
 
-    /// Also shows metrics and a page over HTTP; call it once, after `listen`.
+    /// Serves metrics and a page over HTTP, too; call it once, after `listen`.
     #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure))]
     #[allow(clippy::too_many_arguments)]
     fn listen_http(

@@ -41,7 +41,7 @@ fn ids(TraceContext { trace, parent, sampled }: TraceContext) -> TraceIds {
 pub struct WriterSpans(Option<Py<PyAny>>);
 
 impl WriterSpans {
-    /// Those of a writer of this client.
+    /// The spans of a writer of this client.
     pub fn of(client: &Bound<'_, PyAny>) -> PyResult<Self> {
         let spans = client.getattr_opt(intern!(client.py(), "_writer_spans"))?;
         Ok(Self(spans.filter(|spans| !spans.is_none()).map(Bound::unbind)))

@@ -46,7 +46,7 @@ struct TrajectoryForms {
 /// A form of a step, and its columns in the writer.
 struct ResolvedForm {
     structure: Arc<Structure>,
-    /// For every leaf, whether it has a value.
+    /// True for every leaf that has a value.
     present: SmallVec<[bool; 8]>,
     specs: Vec<ColumnSpec>,
     columns: Vec<usize>,

@@ -184,7 +184,7 @@ type ReducedDraws<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyAny>>, usize));
 enum UnreadDraws {
     /// A batch that was made.
     Made(Py<PyAny>),
-    /// Those of the draws at these positions.
+    /// The draws at these positions.
     Each(Arc<Draws>, Range<usize>),
     /// Arrays that are one batch.
     Whole(Box<DrawnBatch>),
@@ -208,7 +208,7 @@ impl Singles {
         Self { rest, reading: reading.clone(), batcher: Batcher::default() }.after(made)
     }
 
-    /// The same, with these batches before it.
+    /// This reader with these batches before the rest.
     fn after(self, made: Vec<Bound<'_, PyAny>>) -> Self {
         self.put_back(&made);
         self
@@ -281,7 +281,8 @@ impl Singles {
         self.rest().iter().map(of).sum()
     }
 
-    /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip it.
+    /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip
+    /// it.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.next(py, |error| ran_out(py, error))
     }

@@ -27,9 +27,9 @@ struct KnownForm {
 #[derive(Default)]
 pub(super) struct Forms {
     forms: Vec<KnownForm>,
-    /// Whether items are whole steps ([`Pattern::timestep`]).
+    /// True if items are whole steps ([`Pattern::timestep`]).
     pub(super) timestep: bool,
-    /// Whether items must be like others of their table ([`Pattern::alike`]).
+    /// True if items must be like others of their table ([`Pattern::alike`]).
     pub(super) alike: bool,
 }
 

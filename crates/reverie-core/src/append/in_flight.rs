@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::TryLockError;
 use std::time::Duration;
 
-/// How often a thread that waits for several tables, or for less than it is woken for, checks again.
+/// The interval at which a thread that waits for several tables, or for less than it is woken for, checks again.
 ///
 /// The thread is woken by one request, not by each that is confirmed.
 const RECHECK: Duration = Duration::from_millis(5);
@@ -27,12 +27,12 @@ impl Load {
     /// Any number of requests.
     pub const UNLIMITED: Self = Self { items: usize::MAX, bytes: u64::MAX };
 
-    /// At most this many items.
+    /// A load of this many items at most.
     pub fn items(items: usize) -> Self {
         Self { items, ..Self::UNLIMITED }
     }
 
-    /// At most this many bytes.
+    /// A load of this many bytes at most.
     pub fn bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::UNLIMITED }
     }
@@ -74,7 +74,7 @@ pub struct InFlight<T> {
 }
 
 struct InFlightState<T> {
-    /// One for each table that was ever sent to; their indices never change.
+    /// The queue of each table that was ever sent to; the indices never change.
     queues: Vec<TableRequests<T>>,
     /// The number of requests ever sent.
     sent: u64,
@@ -91,7 +91,7 @@ struct TableRequests<T> {
 
 struct SentRequest<T> {
     ticket: Ticket<T>,
-    /// Its position among all that were sent.
+    /// The position of the insert among all that were sent.
     order: u64,
     size: Load,
 }

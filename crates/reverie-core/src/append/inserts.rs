@@ -115,7 +115,7 @@ impl<'a> MultiTableInsert<'a> {
         &self.taken
     }
 
-    /// Why the insert into one of these tables has no commit, if it was withdrawn before that.
+    /// The reason why the insert into one of these tables has no commit, if it was withdrawn before that.
     pub fn not_committed(&self) -> Option<&str> {
         self.not_committed.as_deref()
     }
@@ -197,8 +197,8 @@ impl<'a> SplitInsert<'a> {
         Ok(())
     }
 
-    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused. The error
-    /// has all keys then.
+    /// The outcome of a request, after the keys were added of the part that is in though the rest was refused. The
+    /// error has all keys then.
     fn without_part(&mut self, outcome: Result<Keys>) -> Result<Keys> {
         match outcome {
             Err(Error::PartlyInserted { keys, error }) => {
@@ -222,7 +222,7 @@ impl<'a> SplitInsert<'a> {
         &self.keys
     }
 
-    /// Why the last of these items have no commit, if they were withdrawn before that.
+    /// The reason why the last of these items have no commit, if they were withdrawn before that.
     pub fn not_committed(&self) -> Option<&str> {
         self.not_committed.as_deref()
     }

@@ -1,4 +1,4 @@
-//! How many unconfirmed bytes a sender may have.
+//! The number of unconfirmed bytes that a sender may have.
 
 use std::time::Duration;
 

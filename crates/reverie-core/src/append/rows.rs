@@ -32,7 +32,7 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
-    /// One for all chunks, once they have `capacity` rows: readers need not compare layouts again.
+    /// The layout of all chunks, once they have `capacity` rows: readers need not compare layouts again.
     layout: Arc<Layout>,
     capacity: usize,
     itemsizes: SmallVec<[usize; 8]>,
@@ -84,7 +84,7 @@ impl RowWriter {
         Ok(items)
     }
 
-    /// As [`RowWriter::append`], for one row.
+    /// Like [`RowWriter::append`], for one row.
     pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[ColumnCells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
         self.alike += 1;

@@ -25,7 +25,8 @@ pub trait Sink: Send + Sync {
     /// The columns that every item of the table must have.
     fn signature(&self, table: &str) -> Result<Option<Signature>>;
 
-    /// Which requests wait at the table and why, as a sentence, for a caller whose insert waits. Completes soon.
+    /// The requests that wait at the table, and the reasons, as a sentence, for a caller whose insert waits. Completes
+    /// soon.
     fn wait_reason(&self, table: &str) -> Ticket<String>;
 
     /// The compression of chunks for this table.

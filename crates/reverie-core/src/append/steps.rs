@@ -16,14 +16,14 @@ use spans::SpannedBody;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// How a [`StepWriter`] keeps its steps and divides them into chunks.
+/// Options of a [`StepWriter`]: how it keeps its steps and divides them into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
     /// The number of cells of a column that items may refer to, the latest included.
     pub keep_alive: usize,
     /// The number of steps in a chunk; `None` chooses by their size.
     pub chunk_length: Option<usize>,
-    /// How the chunks are stored.
+    /// The compression of the chunks.
     pub compression: Compression,
 }
 
@@ -74,7 +74,7 @@ impl StepWriter {
         Self::metered(Arc::clone(sink.meter()), options)
     }
 
-    /// The same for items that go to no sink: the chunks count in this meter.
+    /// A writer like that of [`StepWriter::new`], for items that go to no sink: the chunks count in this meter.
     pub fn metered(meter: Arc<Meter>, options: WriterOptions) -> Result<Self> {
         Self::check_options(&options)?;
         Ok(Self {

@@ -34,7 +34,7 @@ pub(super) struct DeferredCells<'a> {
 /// All cells of one chunk.
 struct ChunkCells<'a> {
     cells: &'a [DeferredCells<'a>],
-    /// For each column of the chunk the cells that are needed, and those between them.
+    /// The needed cells of each column of the chunk, and those between them.
     wanted: Vec<Option<Range<usize>>>,
     /// Bytes that are unpacked, or read from the disk; 0 for a raw chunk in memory.
     bytes: u64,

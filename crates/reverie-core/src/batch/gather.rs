@@ -50,7 +50,7 @@ impl Plan {
         self.gather_with(items, out, &mut |_| Ok(()))
     }
 
-    /// As [`Plan::gather`]; calls `pause` before each chunk is unpacked.
+    /// Like [`Plan::gather`]; calls `pause` before each chunk is unpacked.
     pub(super) fn gather_with<T: Borrow<Item>>(
         &self,
         items: &[T],

@@ -50,9 +50,10 @@ pub enum Role {
     ///
     /// For the column output with that index; `None` for every column that is returned as values.
     Lengths(Option<usize>),
-    /// For windows: bool `[B, T]`, true where an episode or the window begins.
+    /// The starts in windows: bool `[B, T]`, true where an episode or the window begins.
     First,
-    /// For windows: int64 `[B]`, the step of the item at which each begins; below 0 if it begins with padding.
+    /// The positions of windows: int64 `[B]`, the step of the item at which each begins; below 0 if it begins with
+    /// padding.
     Start,
 }
 

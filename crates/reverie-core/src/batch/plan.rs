@@ -23,7 +23,7 @@ pub struct Plan {
     pub num_columns: usize,
     pub(super) batch: usize,
     pub(super) columns: Vec<Column>,
-    /// For each output after the columns, the column whose cells it counts.
+    /// The column whose cells are counted, for each output after the columns.
     pub(super) counted: Vec<usize>,
     /// The pattern that all items share; `None` if they have several.
     pub(super) pattern: Option<Form>,
@@ -45,9 +45,9 @@ pub(super) struct Column {
     pub(super) outer: usize,
     /// The size of the axis that counts cells; 1 if there is none. Meaningless for values.
     pub(super) steps: usize,
-    /// For values: the first cell of each item, then the end of the last.
+    /// The first cell of each item, then the end of the last; only for values.
     pub(super) starts: Vec<usize>,
-    /// For cells that differ in size: their sizes.
+    /// The sizes of the cells, if they differ.
     pub(super) sizes: Option<Arc<Sizes>>,
 }
 

@@ -34,7 +34,7 @@ impl Planner {
         }
     }
 
-    /// As [`plan`]. Reuses the last plan if the batch has the same size and all its items have the same pattern.
+    /// Like [`plan`]. Reuses the last plan if the batch has the same size and all its items have the same pattern.
     pub fn plan<T: Borrow<Item>>(&mut self, items: &[T]) -> Result<Arc<Plan>> {
         if let Some(last) = self.last.as_ref().filter(|last| last.serves(items)) {
             return Ok(Arc::clone(last));

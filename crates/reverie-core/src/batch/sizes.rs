@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 pub(super) struct Sizes {
     /// The first size of each cell, item after item.
     rows: Vec<usize>,
-    /// For each item its first cell in `rows`, then the number of all cells.
+    /// The first cell of each item in `rows`, then the number of all cells.
     first: Vec<usize>,
     /// The bytes at one index of a cell's first axis.
     row_bytes: usize,

@@ -72,12 +72,12 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &BatchOptions<'_>) 
 }
 
 impl Plan {
-    /// As [`Plan::gather`], for draws: their items, or their windows. Reads only the windows' cells.
+    /// Like [`Plan::gather`], for draws: their items, or their windows. Reads only the windows' cells.
     pub fn gather_draws(&self, draws: &Draws, out: &mut [&mut ArrayBytes]) -> Result<()> {
         self.gather_draws_with(draws, out, &mut |_| Ok(()))
     }
 
-    /// As [`Plan::gather_draws`]; calls `pause` before each chunk is unpacked.
+    /// Like [`Plan::gather_draws`]; calls `pause` before each chunk is unpacked.
     pub fn gather_draws_with(
         &self,
         draws: &Draws,

@@ -22,14 +22,14 @@ pub(crate) struct ChunkLog {
     next_number: u64,
     /// Grows with each [`ChunkLog::rotate`].
     epoch: u32,
-    /// By address. The weak references prevent the reuse of the addresses.
+    /// The chunks by address. The weak references prevent the reuse of the addresses.
     chunks: HashMap<usize, LoggedChunk, BuildHasherDefault<AddressHasher>>,
     /// The number of chunks above which those that are gone are forgotten.
     most: usize,
     waiting: Records,
     /// The addresses of chunks with a place among the waiting records.
     placed: Vec<usize>,
-    /// Those with a record since the last [`ChunkLog::settle`].
+    /// The chunks with a record since the last [`ChunkLog::settle`].
     written: Vec<usize>,
 }
 
@@ -43,7 +43,8 @@ pub(crate) struct LoggedChunk {
     /// The first record, or the only one.
     first: RecordPlace,
     grows: Option<Box<ChunkGrowth>>,
-    /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not read.
+    /// See [`ChunkLog::epoch`]. A commit cannot rely on a record of an earlier one, which the next recovery may not
+    /// read.
     epoch: u32,
     /// No failed checkpoint takes it back.
     settled: bool,
@@ -342,7 +343,7 @@ impl ChunkLog {
         places.map(|place| place.segment).filter(|segment| *segment != WAITING).collect()
     }
 
-    /// For each segment: bytes of the chunks in it that are still in use, and its size as far as it is known.
+    /// The bytes of chunks that are still in use in each segment, and the segment's size as far as it is known.
     pub(crate) fn live_bytes(&self, used: impl Iterator<Item = RecordPlace>) -> HashMap<u64, (u64, u64)> {
         let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
         for place in self.chunks.values().flat_map(LoggedChunk::parts) {

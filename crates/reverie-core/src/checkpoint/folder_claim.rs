@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(super) struct FolderClaim {
     /// Two servers in one folder would remove each other's files.
     lock: Option<Box<dyn Send>>,
-    /// The number of the newest checkpoint that this server knows: the one that it found, restored or took last. `None`
-    /// for a folder that had none. A newer one is another server's.
+    /// The number of the newest checkpoint that this server has seen: the one that it found, restored or took last.
+    /// `None` for a folder that had none. A newer one is another server's.
     pub(super) newest: Option<u64>,
     /// Is given the reason of a wait that begins.
     pub(super) report: Option<Report>,
@@ -22,11 +22,11 @@ pub(super) struct FolderClaim {
 /// Takes a line of text.
 pub(super) type Report = Box<dyn Fn(&str) + Send>;
 
-/// How long a server waits for commands that read its folder. A supervisor that starts it again after that does so for as long
-/// as they need.
+/// The time for which a server waits for commands that read its folder. A supervisor that starts it again after that
+/// does so for as long as they need.
 const READERS: Duration = Duration::from_secs(30);
 
-/// How often it looks whether they have ended.
+/// The interval at which the server checks whether these commands have ended.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The commands that keep servers out of a folder.
@@ -38,7 +38,7 @@ impl FolderClaim {
         Ok(Self { lock: None, newest: newest(&scan(disk, root)?), report: None })
     }
 
-    /// The newest checkpoint that this server knows.
+    /// The newest checkpoint that this server has seen.
     pub(super) fn found(&self, root: &Path) -> Option<PathBuf> {
         self.newest.map(|number| names::manifest(root, number))
     }
@@ -71,8 +71,8 @@ impl FolderClaim {
         Ok(found)
     }
 
-    /// Takes the lock. Waits for commands that read the folder, for [`READERS`] at most, and for no server, of which the error
-    /// gives the `advice`.
+    /// Takes the lock. Waits for commands that read the folder, for [`READERS`] at most, and for no server, of which
+    /// the error gives the `advice`.
     fn take(&mut self, disk: &dyn Disk, root: &Path, action: &'static str, advice: &str) -> Result<()> {
         disk.make_folder(root).map_err(storage("make the folder", root))?;
         let path = names::lock(root);
@@ -84,8 +84,8 @@ impl FolderClaim {
             if self.lock.is_some() {
                 return Ok(());
             }
-            // The lock of a reader is shared: another shared one is granted next to it, and dropped at once. That of a server
-            // is exclusive.
+            // The lock of a reader is shared: another shared one is granted next to it, and dropped at once. That of a
+            // server is exclusive.
             if disk.lock_to_read(&path).map_err(storage("lock", &path))?.is_none() {
                 return Err(refusal(root, action, &format!("another server saves there; {advice}")));
             }
@@ -113,8 +113,8 @@ impl FolderClaim {
 
 /// Keeps servers out of a folder that is read, until it is dropped; changes nothing there.
 ///
-/// `None` if no server has ever used it. `Storage` if a server uses it, with what the caller can do `instead`, or where this
-/// process may not read the lock's file.
+/// `None` if no server has ever used it. `Storage` if a server uses it, with what the caller can do `instead`, or where
+/// this process may not read the lock's file.
 pub(crate) fn read_alone(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn Send>>> {
     let path = names::lock(root);
     match disk.lock_to_read(&path) {

@@ -18,11 +18,11 @@ use std::sync::{Arc, Weak};
 /// A checkpoint in memory, complete, and checked except for chunks that were left on the disk.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Its summary.
+    /// The summary of the checkpoint.
     pub summary: Summary,
     /// The content of each table; times are those of the clock that the checkpoint was taken with.
     pub(crate) tables: Vec<TableContents>,
-    /// Senders of whose inserts the checkpoint no longer knows which are done, although they may be retried.
+    /// Senders whose inserts may be retried although the checkpoint no longer has which of them are done.
     pub(crate) forgotten: Vec<Sender>,
     /// Every chunk and its place on the disk.
     pub(crate) chunks: Vec<(Weak<Chunk>, RecordPlace)>,
@@ -48,8 +48,8 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
 
 /// The checkpoint of a manifest whose chunks are in the segments of its folder.
 ///
-/// Those of one record are not read if they may be `left` on the disk, and `meter` has a disk tier: damage in one is found
-/// by the first read of it. No other process may change the segments then.
+/// Those of one record are not read if they may be `left` on the disk, and `meter` has a disk tier: damage in one is
+/// found by the first read of it. No other process may change the segments then.
 pub(crate) fn load_manifest(
     disk: &dyn Disk,
     mut manifest: Manifest,

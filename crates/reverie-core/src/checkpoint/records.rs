@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_option_that_no_table_has_is_refused_with_its_reason() {
-        /// As [`TableOptions`], unchecked.
+        /// The fields of [`TableOptions`], unchecked.
         #[derive(Serialize, Deserialize)]
         struct UncheckedTableOptions {
             name: String,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The checkpoints of a folder that are kept. The newest always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// How many of the newest, at least 1.
+    /// The number of the newest checkpoints to keep, at least 1.
     pub count: usize,
     /// The largest age of these; `None` for any age.
     pub max_age: Option<Duration>,

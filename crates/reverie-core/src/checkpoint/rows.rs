@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_refers_to_nothing_is_refused_by_its_number_and_by_the_name_of_its_table() {
+    fn a_reference_to_nothing_is_refused_with_its_number_and_the_name_of_its_table() {
         let spans = [vec![SavedPart { chunks: vec![0, 2], starts: vec![0, 1, 2] }]];
         assert_eq!(check_spans(&spans, &[(0, [7].into())], 3), Ok(()));
         let chunk = "a run refers to chunk 2, which does not exist";

@@ -63,14 +63,15 @@ pub(crate) enum RecordKind {
     Commit = 2,
     /// The number and the end of the segment before, which may not be on the disk: the first record, if it is there.
     After = 3,
-    /// The number of a checkpoint: the first record of the first segment that a server with a journal wrote at its start.
+    /// The number of a checkpoint: the first record of the first segment that a server with a journal wrote at its
+    /// start.
     Start = 4,
 }
 
 /// The state of the earlier segments, in the first record of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PredecessorState {
-    /// They were on the disk.
+    /// The earlier segments were on the disk.
     #[default]
     Nothing,
     /// The number and the end of the one before, which may not have been on the disk.
@@ -212,7 +213,7 @@ impl SegmentReader {
         Ok(reader)
     }
 
-    /// The same for a segment whose head may be damaged.
+    /// Opens a segment without a check of its head, which may be damaged.
     pub(crate) fn open_unchecked(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
         let path = names::segment(root, number);
         let input = disk.open(&path).map_err(reading(&path, 0))?;

@@ -85,12 +85,13 @@ impl Segments {
         self.next = self.next.max(next);
     }
 
-    /// From now on a sync that failed is the last one.
+    /// Makes a sync that fails from now on the last one.
     pub(crate) fn set_journaled(&mut self) {
         self.journaled = true;
     }
 
-    /// The next segment is the first one of a server that starts with this checkpoint; `None` once the checkpoint is there.
+    /// The next segment is the first one of a server that starts with this checkpoint; `None` once the checkpoint is
+    /// there.
     pub(crate) fn start_with(&mut self, checkpoint: Option<u64>) {
         self.starts = checkpoint;
     }

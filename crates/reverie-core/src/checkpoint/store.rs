@@ -35,7 +35,7 @@ const CHUNKS_AT_ONCE: usize = 256;
 pub struct SaveOutcome {
     /// The checkpoint: its manifest.
     pub path: PathBuf,
-    /// Its number.
+    /// The number of the checkpoint.
     pub number: u64,
     /// Items of all tables.
     pub items: u64,
@@ -45,7 +45,7 @@ pub struct SaveOutcome {
     pub new_chunks: u64,
     /// Bytes written, manifest included.
     pub written: u64,
-    /// How long the tables were locked.
+    /// The time for which the tables were locked.
     pub pause: Duration,
     /// Bytes of memory set aside for changes during the checkpoint, see [`Tables::spare`].
     pub spare: u64,
@@ -60,7 +60,7 @@ pub struct Store {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     keep: RetentionPolicy,
-    /// Guards what this store knows of its checkpoints.
+    /// Guards the state of this store's checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
     hold: Mutex<FolderClaim>,
@@ -84,7 +84,7 @@ impl Store {
         Ok(Self { disk, root, keep, hold, log, syncs: Mutex::default() })
     }
 
-    /// The same with smaller segments, for tests.
+    /// This store with smaller segments, for tests.
     pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
         self.log().segments.set_segment_bytes(segment_bytes);
         self
@@ -95,7 +95,7 @@ impl Store {
         &self.root
     }
 
-    /// The newest checkpoint of the folder as this store knows it; `None` if there was none.
+    /// The newest checkpoint of the folder that this store has seen; `None` if there was none.
     ///
     /// A server starts with this one. If it looked for one itself, another server might take one in between, and this
     /// one would then remove it.
@@ -139,7 +139,7 @@ impl Store {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Store::log`], if no thread has it.
+    /// Like [`Store::log`], if no thread has it.
     pub(crate) fn try_log(&self) -> Option<MutexGuard<'_, ChunkLog>> {
         match self.log.try_lock() {
             Ok(log) => Some(log),
@@ -158,8 +158,8 @@ impl Store {
         Ok(unsynced.end)
     }
 
-    /// As [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose number
-    /// is returned.
+    /// Like [`Store::sync_written`], but no thread writes meanwhile, and the next record begins a new segment, whose
+    /// number is returned.
     pub(crate) fn rotate(&self) -> Result<u64> {
         let _turn = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         self.log().rotate()
@@ -185,7 +185,7 @@ impl Store {
         self.take(tables, now, false, |_| Ok((tables.cut()?, None)))
     }
 
-    /// As [`save`](Self::save), for closed tables, before the folder is released.
+    /// Like [`save`](Self::save), for closed tables, before the folder is released.
     ///
     /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<SaveOutcome> {
@@ -241,8 +241,8 @@ impl Store {
     /// Removes what no checkpoint of the folder needs: the segments that `unneeded` names, and manifests that were not
     /// finished. Locks the folder as [`Store::save`] does. Does nothing once this store has written to it.
     ///
-    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports files
-    /// that cannot be read or removed, see [`SaveOutcome::left_behind`]: they are not an error here.
+    /// A checkpoint does that as well, once it is there. On a full disk there would be no room for it. It also reports
+    /// files that cannot be read or removed, see [`SaveOutcome::left_behind`]: they are not an error here.
     pub(crate) fn make_room(
         &self,
         unneeded: impl FnOnce(&dyn Disk, &Path, &FolderContents) -> Result<Vec<u64>>,
@@ -366,7 +366,8 @@ impl Store {
             log.settle();
             log.segments.open().map(|(segment, _)| segment)
         };
-        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is removed.
+        // So that segments that are abandoned now are read by none, and what the disk tier had written itself is
+        // removed.
         let mut follower = Follower::default();
         for some in plan.chunks.chunks(CHUNKS_AT_ONCE) {
             let found: Vec<_> = {

@@ -16,7 +16,7 @@ pub struct Summary {
     /// The file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Its number; later checkpoints of a folder have larger numbers.
+    /// The number of the checkpoint; later checkpoints of a folder have larger numbers.
     pub number: u64,
     /// Time since the Unix epoch.
     pub created: Duration,

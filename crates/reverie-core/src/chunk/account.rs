@@ -33,7 +33,7 @@ pub(super) struct Size {
     pub(super) bytes: u64,
     /// The part of these on the disk.
     pub(super) on_disk: u64,
-    /// It is still being written, and will be able to move there.
+    /// The chunk is still being written, and will be able to move to the disk.
     pub(super) open: bool,
 }
 
@@ -85,8 +85,8 @@ impl Meter {
         self.table_bytes().saturating_sub(on_disk)
     }
 
-    /// The part of [`Meter::table_memory`] that no move to the disk frees: the index of the chunks that are there, which
-    /// finds and checks their cells, and the chunks that are still being written. (0, 0) without a disk tier.
+    /// The part of [`Meter::table_memory`] that no move to the disk frees: the index of the chunks that are there,
+    /// which finds and checks their cells, and the chunks that are still being written. (0, 0) without a disk tier.
     pub fn unmovable_memory(&self) -> (u64, u64) {
         (self.index.load(Relaxed), self.open.load(Relaxed))
     }

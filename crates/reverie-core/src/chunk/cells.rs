@@ -39,7 +39,7 @@ impl Chunk {
         }
     }
 
-    /// As [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
+    /// Like [`Chunk::read`], with only the cells that `wanted` selects where others cost something, into reused memory.
     pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: CellSelector<'_>) -> Result<CellsView<'a>> {
         match self.source() {
             Ok(source) => Ok(CellsView { source, layout: self.layout() }),
@@ -50,7 +50,7 @@ impl Chunk {
         }
     }
 
-    /// The present form. The disk tier knows then that the chunk is read.
+    /// The present form. Marks the chunk as read for the disk tier.
     fn form_to_read(&self, packable: &PackableChunk) -> ChunkForm {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);

@@ -26,7 +26,7 @@ const TRIALS: u64 = 2;
 /// Chunks after which a settled coding is measured again: the first steps of a run may not be typical.
 const SETTLED_FOR: u64 = 128;
 
-/// How much smaller the delta must be, which costs another pass over the bytes.
+/// The factor by which the delta must be smaller, because it costs another pass over the bytes.
 const WORTH_DELTA: f64 = 1.05;
 
 /// Stored and raw bytes of one column's trials.

@@ -1,9 +1,9 @@
 //! The packed form of a chunk.
 //!
 //! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) | per
-//! column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The stored bytes of a column in
-//! blocks (if flagged) are `blocks x end u32 | the blocks`, each packed by itself, and the ends counted from the first
-//! block on. The reader trusts none of it: sizes come from the layout, and a damaged chunk fails before memory is
+//! column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The stored bytes of a column
+//! in blocks (if flagged) are `blocks x end u32 | the blocks`, each packed by itself, and the ends counted from the
+//! first block on. The reader trusts none of it: sizes come from the layout, and a damaged chunk fails before memory is
 //! allocated for it.
 
 use super::Layout;
@@ -39,7 +39,7 @@ pub(super) enum Method {
     Zstd = 2,
 }
 
-/// How one column is stored.
+/// The encoding of one stored column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Coding {
     pub(super) method: Method,

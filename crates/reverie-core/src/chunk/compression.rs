@@ -15,9 +15,9 @@ pub enum Compression {
     Zstd,
     /// Measured on the first chunks, column by column: raw, LZ4 or Zstandard. Between the two below.
     Auto,
-    /// As `Auto`; raw unless a column packs so well that its draws take little longer.
+    /// Like `Auto`; raw unless a column packs so well that its draws take little longer.
     AutoSpeed,
-    /// As `Auto`; packs each column that gets smaller, as small as it gets.
+    /// Like `Auto`; packs each column that gets smaller, as small as it gets.
     AutoSize,
 }
 

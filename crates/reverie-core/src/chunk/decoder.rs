@@ -63,7 +63,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The same for a chunk on the disk; reads only the cells that `wanted` selects where they are not packed.
+    /// Like [`Decoder::decode`], for a chunk on the disk; reads only the cells that `wanted` selects if they are not
+    /// packed.
     pub(super) fn decode_stored(
         &mut self,
         stored: &ChunkOnDisk,

@@ -28,8 +28,8 @@ impl Restorer {
         length > SMALL && self.meter.tier().is_some()
     }
 
-    /// The sealed chunk of a record that stays where it is. `read` fills its argument from an offset of the chunk's bytes
-    /// on; `open` opens the segment once more.
+    /// The sealed chunk of a record that stays where it is. `read` fills its argument from an offset of the chunk's
+    /// bytes on; `open` opens the segment once more.
     ///
     /// All of the record is read and checked with the first cell. `Damaged` if these cannot be the bytes of a chunk.
     pub(crate) fn leave(
@@ -124,7 +124,7 @@ mod tests {
         writer.seal(&mut Chooser::new(compression))
     }
 
-    /// Its record: a head of which only the CRC matters here, and the chunk.
+    /// The record of a chunk: a head of which only the CRC matters here, and the chunk.
     fn record(chunk: &Chunk) -> (Vec<u8>, u32) {
         let mut bytes = vec![9; BEFORE];
         chunk.save(&mut bytes).unwrap();

@@ -1,7 +1,8 @@
 //! **Chunk**: consecutive steps of one writer, column by column.
 //!
 //! A chunk is open while its [`ChunkWriter`] lives: its published cells only grow, and readers see them at once. Once
-//! sealed, it is immutable; packing it, or moving it to the disk, replaces its bytes. It lives while an item or its writer refers to it.
+//! sealed, it is immutable; packing it, or moving it to the disk, replaces its bytes. It lives while an item or its
+//! writer refers to it.
 
 mod account;
 mod cells;
@@ -53,13 +54,13 @@ pub struct Chunk {
     size: AtomicU64,
     /// The number of tables that refer to the chunk.
     tables: AtomicU32,
-    /// It may be packed; otherwise it only moves.
+    /// The chunk may be packed; otherwise it only moves.
     packs: bool,
-    /// It was read since the disk tier looked at it. Not set for a plain chunk.
+    /// The chunk was read since the disk tier looked at it. Not set for a plain chunk.
     used: AtomicBool,
-    /// It is raw for ever, though it was made to be packed or moved. Not set for a plain chunk.
+    /// The chunk stays raw, although it was made to be packed or moved. Not set for a plain chunk.
     stays_raw: AtomicBool,
-    /// It is still being written, and a disk tier can move it once it is not.
+    /// The chunk is still being written, and a disk tier can move it once it is not.
     open: AtomicBool,
 }
 
@@ -161,7 +162,7 @@ impl Chunk {
         drop(before);
     }
 
-    /// Its bytes in this form, whose lock is held.
+    /// The bytes of the chunk in this form, whose lock is held.
     fn counts_for(&self, form: &ChunkForm) -> Size {
         let open = self.open.load(Ordering::Relaxed);
         Size { bytes: self.size_bytes(), on_disk: form.disk_bytes(), open }
@@ -322,8 +323,8 @@ impl Chunk {
         }
     }
 
-    /// The memory of a chunk that was made to be packed and was left raw, if no disk tier can move it either: like that of
-    /// a plain chunk, it lives as long as the chunk. Takes a lock.
+    /// The memory of a chunk that was made to be packed and was left raw, if no disk tier can move it either: like that
+    /// of a plain chunk, it lives as long as the chunk. Takes a lock.
     #[inline]
     pub(crate) fn left_raw(&self) -> Option<Arc<Slab>> {
         match &self.storage {

@@ -110,7 +110,7 @@ pub(crate) struct CellsOnDisk {
 }
 
 impl CellsOnDisk {
-    /// Those with a smaller order lie before.
+    /// The order of these cells on the disk: cells with a smaller order lie before others.
     pub(crate) fn order(&self) -> (u64, u64) {
         let (file, offset) = self.stored.order();
         (file, offset + self.from)

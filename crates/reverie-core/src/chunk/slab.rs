@@ -157,7 +157,7 @@ impl Slab {
         self.publish(pen, column, first, n);
     }
 
-    /// The same for all columns in order, published together. Also panics if their number is wrong.
+    /// Like [`Slab::push`], for all columns in order, published together. Also panics if their number is wrong.
     #[inline]
     pub(super) fn push_rows<'a>(&self, pen: &mut SlabWriteToken, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
         let lengths = self.lengths();
@@ -168,8 +168,8 @@ impl Slab {
         let (first, _) = self.claim(pen, 0, n);
         let mut written = 0;
         for (place, cells) in self.layout.places().iter().zip(columns) {
-            // SAFETY: the cells claimed in the first column exist in every other column, because the pen knows that
-            // none lags: all are equally long, and have the same capacity.
+            // SAFETY: the cells claimed in the first column exist in every other column, because the pen has checked
+            // that none lags: all are equally long, and have the same capacity.
             unsafe { self.write(place, first, cells, n) };
             written += 1;
         }
@@ -198,7 +198,7 @@ impl Slab {
         }
     }
 
-    /// As [`Slab::push`], with the bytes from `fill(at, to)`.
+    /// Like [`Slab::push`], with the bytes from `fill(at, to)`.
     ///
     /// It fills all of `to` with the bytes `at` bytes after the first, and returns it. Called once, or for each cell if
     /// the cells are not contiguous.

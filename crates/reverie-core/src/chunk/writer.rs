@@ -23,7 +23,8 @@ impl ChunkWriter {
     /// Allocates memory for `layout`, not zeroed, counted in `meter` as long as the chunk lives.
     ///
     /// With `Compression::None` the chunk is never packed, whatever the chooser at `seal` decides; if the meter has no
-    /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`], which knows whether a column group compresses.
+    /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`]: it is
+    /// `Compression::None` once `auto` has settled on raw for all columns.
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
         let (slab, pen) = Slab::new(Arc::clone(&layout));
         let packs = compression != Compression::None;
@@ -60,7 +61,7 @@ impl ChunkWriter {
         Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
     }
 
-    /// As [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
+    /// Like [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
     ///
     /// It fills all of `to` with the bytes from `at` on and returns it. Called once if the cells are contiguous, else
     /// for each cell. Panics if they do not fit, or if `fill` returns something else.
@@ -148,7 +149,7 @@ impl ChunkWriter {
 }
 
 impl Drop for ChunkWriter {
-    /// However it ends, the chunk grows no more.
+    /// The chunk stops growing, however its writer ends.
     fn drop(&mut self) {
         self.chunk.enlist();
     }

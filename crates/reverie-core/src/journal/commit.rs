@@ -1,10 +1,10 @@
 //! A commit as bytes.
 //!
 //! Little-endian: `"REVCOMIT" | number u64 | segment u64 and offset u64 up to which everything was on the disk | clock
-//! u64 | wall clock u64 | known u32 | patterns | chunks | spans | episodes | tables | forgotten senders`. Chunks and spans
-//! are numbered within the commit; a chunk has the number that its records have. Patterns are numbered since the last
-//! cut: those of the commit follow the `known` ones of the commits before, which are none after a cut. The tables are
-//! identified by name.
+//! u64 | wall clock u64 | known u32 | patterns | chunks | spans | episodes | tables | forgotten senders`. Chunks and
+//! spans are numbered within the commit; a chunk has the number that its records have. Patterns are numbered since the
+//! last cut: those of the commit follow the `known` ones of the commits before, which are none after a cut. The tables
+//! are identified by name.
 
 use crate::checkpoint::bytes::{Bytes, Decoded, Reader};
 use crate::checkpoint::records;
@@ -31,7 +31,7 @@ pub(super) struct Commit {
     pub(super) wall: Duration,
     /// The number of patterns of the commits before.
     pub(super) known: u32,
-    /// Those that follow them.
+    /// The patterns that this commit adds.
     pub(super) patterns: Vec<Pattern>,
     /// The numbers of the chunks in the journal.
     pub(super) chunks: Vec<u64>,

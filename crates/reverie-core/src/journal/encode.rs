@@ -50,7 +50,7 @@ struct CommitObjects<'a> {
     /// The first chunk that could not be read from the disk.
     failed: Option<Error>,
     spans: Vec<&'a Arc<Span>>,
-    /// Those that no commit since the last cut has.
+    /// The patterns that no commit since the last cut has.
     patterns: Vec<&'a Pattern>,
     chunk_numbers: ObjectNumbers,
     span_numbers: ObjectNumbers,

@@ -1,9 +1,9 @@
 //! One commit for all waiting requests: everything done meanwhile is one commit, and one sync.
 //!
-//! A thread that blocks until its commit is written makes it itself, with what others did meanwhile: that takes no switch
-//! of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within [`LINGER`].
-//! A second thread waits for the disk, so that commits go on meanwhile; those that must be on the disk before they are
-//! acknowledged wait in the first.
+//! A thread that blocks until its commit is written makes it itself, with what others did meanwhile: that takes no
+//! switch of threads. The journal's own thread makes those that only tasks wait for, or that no thread made within
+//! [`LINGER`]. A second thread waits for the disk, so that commits go on meanwhile; those that must be on the disk
+//! before they are acknowledged wait in the first.
 
 use super::log::{CommitFailure, Log, SinceCheckpoint};
 use super::options::{JournalOptions, SyncPolicy};
@@ -17,13 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a full disk is tried again.
+/// The interval at which writes to a full disk are retried.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How long the journal's thread leaves a commit to a thread that may wait for it.
+/// The time for which the journal's thread leaves a commit to a thread that may wait for it.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How often a thread tries to make a commit while another makes one, before it blocks.
+/// The number of times that a thread tries to make a commit while another makes one, before it blocks.
 const TRIES: usize = 20;
 
 /// The most commits that a thread makes in a row for others, besides its own.
@@ -122,7 +122,8 @@ impl Journal {
         ticket
     }
 
-    /// Makes one commit in this thread for all waiting requests. False if there is nothing to do, or this thread may not.
+    /// Makes one commit in this thread for all waiting requests. False if there is nothing to do, or this thread may
+    /// not.
     fn commit_for_all(&self) -> bool {
         if self.options.syncs == SyncPolicy::Always {
             return false;
@@ -177,9 +178,9 @@ impl Journal {
 
     /// Writes what is left, waits for the disk, and ends the threads. Idempotent.
     ///
-    /// What was done before the call is written, by two commits at most. Requests that come during the last one or after it
-    /// are done if the tables were closed before it, and fail with `Undecided` otherwise. Fails if something that was
-    /// acknowledged may not be on the disk.
+    /// Changes made before the call are written, by two commits at most. Requests that come during the last one or
+    /// after it are done if the tables were closed before it, and fail with `Undecided` otherwise. Fails if something
+    /// that was acknowledged may not be on the disk.
     pub fn stop(&self) -> Result<()> {
         self.progress().ended = true;
         self.changed.notify_all();
@@ -238,8 +239,8 @@ impl Journal {
         }
     }
 
-    /// Waits for a reason to commit; returns the round, and whether the thread ends, whether it is time to write counts, and
-    /// whether a request waits for the disk: a new one, and any. `None` if the journal has failed.
+    /// Waits for a reason to commit; returns the round, and whether the thread ends, whether it is time to write
+    /// counts, and whether a request waits for the disk: a new one, and any. `None` if the journal has failed.
     fn next_round(&self, next_counts: Option<Instant>) -> Option<(u64, bool, bool, (bool, bool))> {
         let mut progress = self.progress();
         // While others may make the commits: the round that was the next one when this thread last looked, and when it

@@ -33,13 +33,13 @@ struct LogState {
     on_disk: u64,
     since_checkpoint: SinceCheckpoint,
     encoder: Encoder,
-    /// Why what changed in the tables is in no commit: there is no later one.
+    /// The reason why the last changes of the tables are in no commit: there is no later one.
     failed: Option<Error>,
     /// The last commit failed because the disk is full.
     has_no_room: bool,
 }
 
-/// How much was written since the newest checkpoint, which a start reads. It is ordered by time.
+/// The amount written since the newest checkpoint, which a start reads. It is ordered by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SinceCheckpoint {
     /// The number of the checkpoint, of those that this log took.
@@ -88,8 +88,8 @@ impl CommitTurn<'_> {
 impl Log {
     /// Begins a journal in the folder of the store, with a checkpoint of the tables as they are.
     ///
-    /// `from` is the end of the journal that the tables were restored from. `now` returns the time since the Unix epoch.
-    /// Every later change of the tables is in the next commit.
+    /// `from` is the end of the journal that the tables were restored from. `now` returns the time since the Unix
+    /// epoch. Every later change of the tables is in the next commit.
     pub fn begin(
         tables: Arc<Tables>,
         store: Arc<Store>,
@@ -138,13 +138,13 @@ impl Log {
 
     /// Writes what changed since the last commit; with `counts` also priorities and counts of draws.
     ///
-    /// What was done at a table before the call then survives the end of this process. Returns the bytes that were
+    /// Changes made to a table before the call then survive the end of this process. Returns the bytes that were
     /// written and may not be on the disk. On an error nothing is lost: the next call writes what this one could not.
     pub fn commit(&self, counts: bool) -> Result<u64> {
         self.try_commit(counts).map_err(|failed| failed.error)
     }
 
-    /// As [`Log::commit`].
+    /// Like [`Log::commit`]; the error also has whether the disk is full.
     pub(super) fn try_commit(&self, counts: bool) -> Result<u64, CommitFailure> {
         let mut state = self.state();
         match self.commit_held(&mut state, counts) {
@@ -198,7 +198,7 @@ impl Log {
         let mut log = self.store.log();
         state.written += log.segments.take_bytes();
         if let Err(error) = state.encoder.put(&mut log, &head, &deltas) {
-            // What was taken from the tables is in no commit.
+            // The changes taken from the tables are in no commit.
             (state.failed, state.has_no_room) = (Some(error.clone()), false);
             return Err(error);
         }
@@ -217,7 +217,8 @@ impl Log {
 
     /// Waits until all commits so far are on the disk. Other threads may commit meanwhile.
     ///
-    /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not known.
+    /// If the disk fails at that, every later commit, sync and checkpoint fails, too: what is not on the disk is not
+    /// known.
     pub fn sync(&self) -> Result<()> {
         self.store.log().segments.check_synced()?;
         let written = {
@@ -236,8 +237,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a commit without changes. It says up to where everything is on the disk, so that damage before that is
-    /// not taken for a write that did not finish.
+    /// Writes a commit without changes. It records the position up to which everything is on the disk, so that damage
+    /// before that is not taken for a write that did not finish.
     fn mark(&self, state: &mut LogState) {
         let mut log = self.store.log();
         if log.is_behind() {
@@ -264,7 +265,7 @@ impl Log {
         self.state().unsynced()
     }
 
-    /// How much was written since the newest checkpoint.
+    /// The amount written since the newest checkpoint.
     pub(super) fn since_checkpoint(&self) -> SinceCheckpoint {
         self.state().since_checkpoint
     }
@@ -280,14 +281,14 @@ impl Log {
         self.take(false, true)
     }
 
-    /// As [`Log::save`], for closed tables.
+    /// Like [`Log::save`], for closed tables.
     pub fn save_last(&self) -> Result<SaveOutcome> {
         self.take(true, true)
     }
 
     fn take(&self, last: bool, commits: bool) -> Result<SaveOutcome> {
         if commits {
-            // Of the cut's own sync, for which commits wait, little is left then.
+            // Syncs first, so that the cut's own sync, for which commits wait, is short.
             self.sync()?;
         }
         let mut begin = 0;
@@ -304,19 +305,21 @@ impl Log {
             state.encoder.begin();
             let cuts = if last { self.tables.last_cut() } else { self.tables.cut() }?;
             state.on_disk = state.written;
-            // At a start, the end of the journal that was read may be torn, or on no disk, until the manifest replaces it.
+            // At a start, the end of the journal that was read may be torn, or on no disk, until the manifest replaces
+            // it.
             if commits {
                 state.synced = (segment, 0);
             }
             state.since_checkpoint = SinceCheckpoint { checkpoint: state.since_checkpoint.checkpoint + 1, bytes: 0 };
             begin = segment;
             let start = LogStart { segment, commit: state.next };
-            // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so far.
+            // The cut has no leases: they are in the first commit after it, before the manifest replaces the log so
+            // far.
             self.commit_held(&mut state, false)?;
             Ok((cuts, Some(start)))
         };
         let saved = self.store.take(&self.tables, (self.now)(), last, cut)?;
-        // What is written from here on is no part of a start that may have failed.
+        // Records written from here on belong to no start that may have failed.
         self.store.log().segments.start_with(None);
         let mut state = self.state();
         state.synced = state.synced.max((begin, 0));

@@ -3,12 +3,13 @@
 use crate::error::{Error, Result};
 use std::time::Duration;
 
-/// When a journal waits for the disk.
+/// The policy of a journal for waiting for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// Never: what was acknowledged survives the end of the process, not that of the machine.
     Os,
-    /// After each interval: what was acknowledged survives the end of the process, and older than that the machine's.
+    /// After each interval: acknowledged changes survive the end of the process, and those older than the interval that
+    /// of the machine.
     Interval(Duration),
     /// Before anything is acknowledged.
     Always,
@@ -28,7 +29,7 @@ impl SyncPolicy {
 /// The settings of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// When it waits for the disk.
+    /// The policy for waiting for the disk.
     pub syncs: SyncPolicy,
     /// The time between writes of priorities and counts of draws.
     pub interval: Duration,

@@ -22,7 +22,7 @@ pub(super) struct Progress {
     /// Requests that wait for a round to be written, and for one to be on the disk.
     pub(super) written: Vec<(u64, Promise<()>)>,
     pub(super) synced: Vec<(u64, Promise<()>)>,
-    /// As `synced`, for requests that do not make the journal wait for the disk earlier.
+    /// Like `synced`, for requests that do not make the journal wait for the disk earlier.
     pub(super) synced_later: Vec<(u64, Promise<()>)>,
     pub(super) info: JournalInfo,
     pub(super) failed: Option<Error>,
@@ -41,21 +41,21 @@ pub(super) struct Progress {
     pub(super) to_sync: Option<u64>,
     /// The thread of the syncs ends.
     pub(super) syncs_end: bool,
-    /// How much was written with the latest commit that was noted.
+    /// The amount written with the latest commit that was noted.
     noted: SinceCheckpoint,
-    /// The same when a checkpoint was asked for.
+    /// The amount written when a checkpoint was asked for.
     asked: SinceCheckpoint,
 }
 
 impl Progress {
-    /// That of a new journal; `table` is the first table of its server.
+    /// The progress of a new journal; `table` is the first table of its server.
     pub(super) fn new(table: String) -> Self {
         Self { table, ..Self::default() }
     }
 
-    /// Begins a round. Returns its number, and whether it writes priorities and counts of draws: a sync of it completes all
-    /// that wait for the disk now, each of which may have changed them, and the round of another thread that was to write
-    /// them may come after it.
+    /// Begins a round. Returns its number, and whether it writes priorities and counts of draws: a sync of it completes
+    /// all that wait for the disk now, each of which may have changed them, and the round of another thread that was to
+    /// write them may come after it.
     pub(super) fn begin_round(&mut self) -> (u64, bool) {
         self.next += 1;
         (self.next - 1, !self.synced.is_empty())
@@ -71,8 +71,8 @@ impl Progress {
         done
     }
 
-    /// Notes how much was written with a commit. True if a checkpoint is asked for: `most` bytes after the newest one, and
-    /// after the last time.
+    /// Notes how much was written with a commit. True if a checkpoint is asked for: `most` bytes after the newest one,
+    /// and after the last time.
     ///
     /// Threads that commit note it in any order: nothing is done for a commit that is older than one that was noted.
     pub(super) fn note_written(&mut self, written: SinceCheckpoint, most: Option<u64>) -> bool {
@@ -88,8 +88,8 @@ impl Progress {
         is_due
     }
 
-    /// The refusal of a request before it is done, or that does nothing, by a journal that writes nothing more. It ends when
-    /// its server does: its tables are closed then.
+    /// The refusal of a request before it is done, or that does nothing, by a journal that writes nothing more. It ends
+    /// when its server does: its tables are closed then.
     pub(super) fn error(&self) -> Option<Error> {
         let over = || Error::Closed { name: self.table.clone() };
         self.failed.clone().or_else(|| self.is_over.then(over))
@@ -106,8 +106,8 @@ impl Progress {
         self.failed.clone().map(Err).or_else(|| self.is_over.then(over))
     }
 
-    /// Accepts no more requests, after a round that was to be the last one. False if requests came meanwhile: another round
-    /// follows for them, so that a journal ends however steadily requests come.
+    /// Accepts no more requests, after a round that was to be the last one. False if requests came meanwhile: another
+    /// round follows for them, so that a journal ends however steadily requests come.
     ///
     /// `has_all`: the tables were closed before that round.
     pub(super) fn is_over_now(&mut self, has_all: bool) -> bool {

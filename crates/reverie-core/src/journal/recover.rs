@@ -48,15 +48,15 @@ impl Default for JournalEnd {
 
 /// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint.
 ///
-/// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left out, and so
-/// is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
+/// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left
+/// out, and so is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
 pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<RecoveredJournal>> {
     latest(disk, root)?.map(|path| recover_from(disk, &path, meter, true)).transpose()
 }
 
-/// As [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
+/// Like [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
 pub(super) fn recover_from(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>, left: bool) -> Result<RecoveredJournal> {
     let root = &folder_of(path);
     let manifest = Manifest::read(disk, path)?;
@@ -111,8 +111,8 @@ pub(super) fn read_log(
     })
 }
 
-/// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or the first
-/// commit after one says that all before it was on the disk.
+/// True if a newer checkpoint than this one, with this start of its log, is there or was: a server begins with one, or
+/// the first commit after one records that all before it was on the disk.
 fn has_newer(
     disk: &dyn Disk,
     root: &Path,
@@ -162,7 +162,7 @@ fn first_commit(disk: &dyn Disk, root: &Path, segment: u64) -> Result<Option<u64
     Ok(None)
 }
 
-/// Where a log is read.
+/// The position at which a log is read.
 struct LogPosition {
     /// The number behind the last segment that had a commit.
     from: u64,
@@ -197,7 +197,7 @@ fn read_segments(
             return Ok(Some((path, end.1)));
         }
         let Some(end) = read_segment(disk, root, *number, replayed, next_commit, &mut last)? else { continue };
-        // A record that is not whole: the end of the journal, unless a later commit says that it was on the disk.
+        // A record that is not whole: the end of the journal, unless a later commit records that it was on the disk.
         refuse_synced(disk, root, (*number, end.1), &segments[at..], &end.0)?;
         return Ok(Some(end));
     }
@@ -254,8 +254,8 @@ fn first_record(disk: &dyn Disk, root: &Path, number: u64) -> Result<Predecessor
 
 /// The segments but for those of servers that ended before their first checkpoint was there.
 ///
-/// Such a server has acknowledged nothing. Its tables may have been other ones, and the journal that it had read may since
-/// have lost its end with the machine: its commit does not continue that.
+/// Such a server has acknowledged nothing. Its tables may have been other ones, and the journal that it had read may
+/// since have lost its end with the machine: its commit does not continue that.
 fn without_failed_starts(
     disk: &dyn Disk,
     root: &Path,
@@ -272,7 +272,7 @@ fn without_failed_starts(
     Ok(left)
 }
 
-/// True if these segments have a commit after the first checkpoint of the server that wrote them: one that says that
+/// True if these segments have a commit after the first checkpoint of the server that wrote them: one that records that
 /// something was on the disk.
 fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, PredecessorState)]) -> Result<bool> {
     for (number, _) in segments {
@@ -329,7 +329,7 @@ fn read_segment(
     Ok(None)
 }
 
-/// Fails if a whole commit of these segments says that more than `end` was on the disk.
+/// Fails if a whole commit of these segments records that more than `end` was on the disk.
 fn refuse_synced(
     disk: &dyn Disk,
     root: &Path,
@@ -346,9 +346,9 @@ fn refuse_synced(
     Ok(())
 }
 
-/// True if a whole commit of a segment from this offset on says of what was on the disk what `is_it` looks for.
+/// True if a whole commit of a segment from this offset on records a position on the disk for which `is_it` is true.
 ///
-/// What is before that commit may be damaged, also the head of the segment.
+/// The bytes before that commit may be damaged, including the head of the segment.
 fn says_synced(
     disk: &dyn Disk,
     root: &Path,

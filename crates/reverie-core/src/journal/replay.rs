@@ -44,7 +44,7 @@ pub struct HeldLease {
 /// The rows of a table.
 #[derive(Default)]
 struct ReplayedRows {
-    /// By slot: the item and its stream.
+    /// The items and their streams, by slot.
     rows: Vec<Option<(SavedItem, u32)>>,
     copies: BTreeMap<u32, i64>,
     sent: BTreeMap<Sender, Arrivals>,

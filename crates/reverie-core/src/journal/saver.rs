@@ -29,7 +29,7 @@ pub struct Saver {
     uses: Mutex<FolderUses>,
 }
 
-/// What keeps the folder of a server.
+/// The uses of a server's folder, which is released after the last of them.
 #[derive(Default)]
 struct FolderUses {
     num_keepers: u64,
@@ -139,11 +139,11 @@ impl Saver {
 
     /// Restores the newest checkpoint of the store and the journal after it; `None` if there is no checkpoint.
     ///
-    /// [Holds](Store::hold) the folder before it is read, and until [`Store::release`]: what another server acknowledged
-    /// after that would be lost. On an error the folder is released.
+    /// [Holds](Store::hold) the folder before it is read, and until [`Store::release`]: what another server
+    /// acknowledged after that would be lost. On an error the folder is released.
     ///
-    /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`]. With `holds_leases`, draws that
-    /// clients had not acknowledged wait for [`Tables::claim_leases`]; otherwise they are undone.
+    /// `forward` as for [`Saver::restore`], `always` as for [`Checkpoint::restore_limits`]. With `holds_leases`, draws
+    /// that clients had not acknowledged wait for [`Tables::claim_leases`]; otherwise they are undone.
     ///
     /// [`Checkpoint::restore_limits`]: crate::checkpoint::Checkpoint::restore_limits
     pub fn recover(
@@ -179,14 +179,16 @@ impl Saver {
         Ok(Some(Recovery { summary, restored, commits, torn }))
     }
 
-    /// Restores the newest checkpoint of another folder, at `path`, and the journal after it: what a server would have that
-    /// starts there. Reads the folder and changes nothing in it; draws that clients had not acknowledged are undone.
+    /// Restores the newest checkpoint of another folder, at `path`, and the journal after it: what a server would have
+    /// that starts there. Reads the folder and changes nothing in it; draws that clients had not acknowledged are
+    /// undone.
     ///
-    /// `forward` and `always` as for [`Saver::recover`]. `Storage` if a server writes a journal there, or if the folder has
-    /// a newer checkpoint.
+    /// `forward` and `always` as for [`Saver::recover`]. `Storage` if a server writes a journal there, or if the folder
+    /// has a newer checkpoint.
     pub fn recover_copy(&self, path: &Path, always: bool, forward: impl FnOnce(Duration)) -> Result<Recovery> {
         let root = folder_of(path);
-        // A server may have taken another one since the caller looked, and removed what this one needs: that is no damage.
+        // A server may have taken another one since the caller looked, and removed what this one needs: that is no
+        // damage.
         let check_newest = || match latest(&*self.disk, &root)?.as_deref() == Some(path) {
             true => Ok(()),
             false => {
@@ -210,7 +212,8 @@ impl Saver {
         Ok(Recovery { summary, restored, commits, torn })
     }
 
-    /// Begins a journal, see [`Journal::begin`]. What the folder has must have been [recovered](Saver::recover) before.
+    /// Begins a journal, see [`Journal::begin`]. The content of the folder must have been [recovered](Saver::recover)
+    /// before.
     ///
     /// On an error the folder is released.
     pub fn begin_journal(&self, options: JournalOptions) -> Result<()> {
@@ -244,8 +247,8 @@ impl Saver {
         self.journal.get().map_or(Ok(()), |journal| journal.stop())
     }
 
-    /// Keeps the folder until this is dropped: [`Saver::release`] takes effect then. For a thread that ends the journal while
-    /// its caller may leave.
+    /// Keeps the folder until this is dropped: [`Saver::release`] takes effect then. For a thread that ends the journal
+    /// while its caller may leave.
     pub fn keep_folder(self: &Arc<Self>) -> FolderKeeper {
         self.uses().num_keepers += 1;
         FolderKeeper(Arc::clone(self))

@@ -39,7 +39,7 @@ pub struct Info {
 pub struct ShardInfo {
     /// False while it cannot be reached.
     pub present: bool,
-    /// Its own figures; `None` while it cannot be reached.
+    /// The server's own figures; `None` while it cannot be reached.
     pub info: Option<Info>,
     /// The state of its connection; `None` for tables of this process.
     pub link: Option<ConnectionInfo>,
@@ -73,13 +73,13 @@ pub struct ShardTable {
 pub struct ConnectionInfo {
     /// "shared-memory" or "grpc"; `None` before the first connection.
     pub transport: Option<Cow<'static, str>>,
-    /// Why this transport was chosen.
+    /// The reason why this transport was chosen.
     pub reason: String,
     /// True while connected.
     pub connected: bool,
-    /// How often the client reconnected.
+    /// The number of times that the client reconnected.
     pub reconnects: u64,
-    /// How often the server was found restarted; unsaved data is lost each time.
+    /// The number of times that the server was found restarted; unsaved data is lost each time.
     pub server_restarts: u64,
     /// Bytes sent, messages included.
     pub bytes_sent: u64,
@@ -91,7 +91,7 @@ pub struct ConnectionInfo {
     pub max_kept_bytes: u64,
 }
 
-/// Which requests wait at a table and for what, with the reasons as text. See [`WaitReport`].
+/// The requests that wait at a table, with the reasons as text. See [`WaitReport`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WaitSummary {
     /// The table.

@@ -262,7 +262,7 @@ impl Batches for Prefetcher {
         }
     }
 
-    /// The tables were closed: the next error says so.
+    /// Does nothing: the tables were closed, and the next error reports it.
     fn again(&mut self) {}
 
     fn close(&mut self) -> Vec<DrawnBatch> {

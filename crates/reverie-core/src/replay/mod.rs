@@ -42,7 +42,7 @@ pub trait Replay: Sink {
     /// A batch that is gathered elsewhere is read as [`ONE_BY_ONE`](crate::batch::ONE_BY_ONE).
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome>;
 
-    /// As [`Replay::sample_available`], but waits for nothing: an outcome without draws is not an error. `timeout` as
+    /// Like [`Replay::sample_available`], but waits for nothing: an outcome without draws is not an error. `timeout` as
     /// for `try_sample`.
     fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome>;
 
@@ -89,7 +89,7 @@ pub trait Replay: Sink {
     /// The state of the connection; `None` for tables of this process.
     fn link(&self) -> Option<ConnectionInfo>;
 
-    /// Which requests wait at a table, and for what.
+    /// The requests that wait at a table, and the reasons.
     fn why(&self, table: &str) -> Ticket<WaitSummary>;
 
     /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
@@ -132,41 +132,41 @@ pub trait Replay: Sink {
     /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
     fn changed_tally(&self, table: &str, seen: SeenTally, timeout: Duration) -> Ticket<Tally>;
 
-    /// The keys of an insert that failed with [`Error::UnknownOutcome`](crate::error::Error::UnknownOutcome), once they are
-    /// known.
+    /// The keys of an insert that failed with [`Error::UnknownOutcome`](crate::error::Error::UnknownOutcome), once they
+    /// are known.
     fn insert_outcome(&self, number: u64) -> Ticket<Keys>;
 
-    /// How long after its deadline a response may still arrive.
+    /// The time after its deadline in which a response may still arrive.
     fn grace(&self) -> Duration;
 
-    /// How long a server may answer nothing before it counts as unreachable; `None` where no message travels.
+    /// The time without a response after which a server counts as unreachable; `None` if no message travels.
     fn patience(&self) -> Option<Duration>;
 
     /// The reason why no response has arrived for this long, when no table holds the request back.
     fn no_response_reason(&self, waited: Duration) -> String;
 
-    /// The shortest round trip of a message; `None` where no message travels and senders need no pacing.
+    /// The shortest round trip of a message; `None` if no message travels and senders need no pacing.
     fn round_trip(&self) -> Option<Duration>;
 
     /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
     fn server_lags(&self) -> bool;
 
-    /// How often the server was found restarted, with its unsaved data lost.
+    /// The number of times that the server was found restarted, with its unsaved data lost.
     fn restarts(&self) -> u64;
 }
 
 /// Batches that are made ahead of their reader.
 ///
-/// Their draws are leased: each is [handed over](crate::sample::Lease::hand_over) to the program. Those that it has not taken
-/// go back to their tables when they, or the whole, are dropped.
+/// Their draws are leased: each is [handed over](crate::sample::Lease::hand_over) to the program. Those that it has not
+/// taken go back to their tables when they, or the whole, are dropped.
 pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///
     /// The batches end after an error.
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>>;
 
-    /// The batch that [`Batches::next`] returned last is back in its tables, and did not reach its reader: another one is
-    /// drawn in its place. Where the tables are closed, none is.
+    /// The batch that [`Batches::next`] returned last is back in its tables, and did not reach its reader: another one
+    /// is drawn in its place, unless the tables are closed.
     fn again(&mut self);
 
     /// Stops, and returns what was drawn and never delivered. Blocks until nothing is on its way. Idempotent.

@@ -58,7 +58,7 @@ impl DrawnBatch {
         })
     }
 
-    /// Whether the draws may be given to their reader; those that are not leased may.
+    /// The state of the draws' lease: whether they may be given to their reader. Draws that are not leased may.
     pub fn tenure(&self) -> LeaseState {
         match self {
             Self::Items(draws) => draws.lease.tenure(),

@@ -26,7 +26,7 @@ pub struct Draws {
     pub times_sampled: Vec<u32>,
     /// The number of updates of the item's priority so far.
     pub versions: Vec<u32>,
-    /// When the item was inserted: nanoseconds of the table's clock.
+    /// The time of the item's insertion, in nanoseconds of the table's clock.
     pub inserted_at: Vec<u64>,
     /// The smallest probability of any item with a weight, after the last draw.
     ///
@@ -95,7 +95,7 @@ impl Draws {
         self.keys.is_empty()
     }
 
-    /// The same draws, of whole items.
+    /// These draws, of whole items.
     pub fn without_windows(mut self) -> Self {
         (self.wanted_windows, self.windows) = (None, Vec::new());
         self

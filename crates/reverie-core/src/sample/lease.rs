@@ -14,27 +14,27 @@ pub trait Lender: Send + Sync {
     /// The draws of these keys reached their reader.
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]);
 
-    /// The draws of these keys are about to be their reader's: as [`Lender::acknowledge`], unless they are back in their
-    /// tables. False if they are: nothing is done then.
+    /// The draws of these keys are about to be their reader's: as [`Lender::acknowledge`], unless they are back in
+    /// their tables. False if they are: nothing is done then.
     fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool;
 
     /// The draws of these keys did not reach their reader: they are undone.
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
 
-    /// Whether the draws are still those of this request.
+    /// The state of the lease: whether the draws are still those of this request.
     fn tenure(&self, _: &Lessee) -> LeaseState {
         LeaseState::Held
     }
 }
 
-/// Whether leased draws may be given to their reader.
+/// The state of a lease: whether leased draws may be given to their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseState {
-    /// They may.
+    /// The draws may be given to their reader.
     Held,
     /// There is no connection to the server, which returns them to their tables if it lasts.
     Unknown,
-    /// They are back in their tables, and others may have them.
+    /// The draws are back in their tables, and others may have them.
     Ended,
 }
 
@@ -61,7 +61,7 @@ impl Lease {
         Self(SmallVec::from_iter((!keys.is_empty()).then(lent)))
     }
 
-    /// All draws of a request to a server, whose client knows the request by its number alone.
+    /// All draws of a request to a server, whose client identifies the request by its number alone.
     pub fn of_request(client: Weak<dyn Lender>, number: u64) -> Self {
         let lessee = Lessee { request: number, ..Lessee::HERE };
         Self(SmallVec::from_iter([LeasedDraws { lender: client, lessee, keys: Vec::new(), start: 0 }]))
@@ -79,8 +79,8 @@ impl Lease {
 
     /// The draws are their reader's from now on: as [`Lease::acknowledge`], unless they are back in their tables.
     ///
-    /// False if they are: the reader must not have them. Where several tables lent, what the first says holds for all, and
-    /// the draws of the others go back, too.
+    /// False if they are: the reader must not have them. If several tables lent, the answer of the first holds for all,
+    /// and the draws of the others go back, too.
     pub fn hand_over(mut self) -> bool {
         let Some(LeasedDraws { lender, lessee, keys, .. }) = self.0.first() else { return true };
         if !lender.upgrade().is_some_and(|lender| lender.hand_over(lessee, keys)) {
@@ -114,7 +114,7 @@ impl Lease {
         self.0.retain(|lent| !lent.keys.is_empty());
     }
 
-    /// Whether all draws may be given to their reader.
+    /// The state of the lease: whether all draws may be given to their reader.
     pub fn tenure(&self) -> LeaseState {
         let tenure =
             |lent: &LeasedDraws| lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.tenure(&lent.lessee));

@@ -27,7 +27,7 @@ impl Share {
 /// The shares of the tables of a mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    /// One for each table; in every batch at least one is above 0.
+    /// The shares, one for each table; in every batch at least one is above 0.
     pub shares: Vec<Share>,
     /// The draws of a batch.
     pub batch_size: usize,

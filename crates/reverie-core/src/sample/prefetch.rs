@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread waits for a table before it checks whether it must stop.
+/// The time for which the thread waits for a table before it checks whether it must stop.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// The batches that are made ahead of their reader.

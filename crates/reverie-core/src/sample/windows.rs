@@ -43,7 +43,7 @@ impl Windows {
         }
     }
 
-    /// The same windows, without a replacement for a draw of an item that is too short for one.
+    /// These windows, without a replacement for a draw of an item that is too short for one.
     ///
     /// The request then returns fewer draws, and a client that draws from several tables replaces them from any table.
     pub fn once(self) -> Self {
@@ -125,7 +125,7 @@ pub(crate) fn same_columns(left: &Item, right: &Item) -> bool {
             && left.columns.iter().zip(&right.columns).all(alike))
 }
 
-/// How many of `right`'s first steps are also in `left`: sequences may overlap. Both have steps.
+/// The number of `right`'s first steps that are also in `left`: sequences may overlap. Both have steps.
 pub(crate) fn overlap(left: &Item, right: &Item) -> usize {
     let timed = |item: &Item| item.pattern.columns.iter().position(|column| !column.squeeze);
     let (Some(index), true) = (timed(left), same_columns(left, right)) else { return 0 };

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_of_other_nodes_than_it_says_is_refused() {
+    fn a_structure_of_other_nodes_than_it_announces_is_refused() {
         let twice = vec![Node::Dict(vec![StructureKey::Int(1), StructureKey::Int(1)]), Node::Leaf, Node::Leaf];
         for nodes in [vec![], vec![Node::Leaf; 2], vec![Node::Tuple(2), Node::Leaf], vec![Node::List(u32::MAX)], twice]
         {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn what_is_in_flight_is_confirmed_table_by_table_and_waits_for_the_oldest() {
+fn items_in_flight_are_confirmed_table_by_table_and_wait_for_the_oldest() {
     let (tables, _) = tables(vec![queue("a", 1), queue("b", 1)]);
     let mut rows = Rows::new(&tables);
     let in_flight = InFlight::default();

@@ -14,7 +14,8 @@ use reverie_core::spec::{ColumnSpec, DType, Structure};
 use reverie_core::table::Priority;
 use std::sync::Arc;
 
-/// The fields of every step here: two that patterns take, one for conditions, one of td errors; int64, float64 the last.
+/// The fields of every step here: two that patterns take, one for conditions, one of td errors; int64, float64 the
+/// last.
 const FIELDS: [&str; 4] = ["a", "b", "flag", "td"];
 
 fn field_spec(field: usize) -> ColumnSpec {
@@ -46,7 +47,7 @@ fn append(writer: &mut StructuredWriter, values: &Values, partial: bool) -> Resu
     writer.append(&fields, &cells, partial)
 }
 
-/// What an item came to: its config, its columns' values, its priority.
+/// The content of a created item: its config, its columns' values, its priority.
 type SeenItem = (usize, Vec<Vec<i64>>, f64);
 
 fn seen(makes: &CreatedItems, configs: &[Config]) -> Vec<SeenItem> {
@@ -80,7 +81,7 @@ struct Model {
     /// The first step that items may refer to, and the first of the episode.
     base: usize,
     episode: usize,
-    /// For each config the steps that it made an item of.
+    /// The steps that each config made an item of.
     applied: Vec<Vec<usize>>,
 }
 

@@ -132,7 +132,7 @@ fn a_step_can_be_given_in_parts_and_items_refer_to_it_while_it_is_open() {
 }
 
 #[test]
-fn a_column_that_appears_later_has_no_cells_before_and_says_so() {
+fn a_column_that_appears_later_has_no_cells_before_and_reports_it() {
     let mut writer = writer(10, 4);
     append(&mut writer, &[("a", 0.0)], false).unwrap();
     append(&mut writer, &[("a", 1.0), ("b", 10.0)], false).unwrap();
@@ -177,7 +177,7 @@ fn items_cross_an_episodes_border_where_the_buffers_were_kept() {
 }
 
 #[test]
-fn an_item_knows_every_episode_that_it_has_cells_of_and_none_of_those_between() {
+fn an_item_has_every_episode_that_it_has_cells_of_and_none_of_those_between() {
     let mut writer = writer(9, 4);
     let mut episodes = Vec::new();
     for step in 0..9_u64 {

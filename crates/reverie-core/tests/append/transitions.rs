@@ -196,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn transitions_are_what_the_definition_says_with_every_tail_at_an_episodes_end(
+    fn transitions_follow_the_definition_with_every_tail_at_an_episodes_end(
         (envs, n, frames, given) in (1..4_usize, 1..6_usize, 1..5_usize, any::<bool>()),
         length in 1..90_usize,
         seeds in prop::collection::vec(step(), 360),

@@ -1,4 +1,4 @@
-//! What arrays a batch has, and what is refused.
+//! The arrays of a batch, and the requests that are refused.
 
 use super::support::{column, gather, gather_split, item, pattern, shapes, squeezed, steps, window};
 use reverie_core::batch::{BatchOptions, Planner, Ragged, Role, Split, plan};
@@ -280,7 +280,7 @@ fn packed(n: usize) -> Arc<reverie_core::chunk::Chunk> {
 }
 
 #[test]
-fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
+fn the_bytes_to_unpack_are_known_before_and_count_each_chunk_and_column_once() {
     let (plain, first, second) = (steps(8, false), packed(1000), packed(3000));
     let form = window(0, 3);
     let items = [item(&first, &form, 1), item(&plain, &form, 0), item(&second, &form, 9), item(&first, &form, 70)];

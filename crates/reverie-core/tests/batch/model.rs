@@ -11,7 +11,7 @@ use reverie_core::item::{Body, Cells, Form, Item, Part, PatternColumn, Span};
 use reverie_core::spec::{ColumnSpec, DType};
 use std::sync::Arc;
 
-/// What a random store holds: columns in two parts, cut into chunks at random places.
+/// The content of a random store: columns in two parts, cut into chunks at random places.
 #[derive(Debug, Clone)]
 struct Store {
     specs: Vec<(DType, Vec<usize>)>,
@@ -35,7 +35,7 @@ fn itemsize(dtype: DType, step: usize) -> usize {
     dtype.size().unwrap_or(step * 3 % 5)
 }
 
-/// The bytes of a column's cell, `None` where it holds no value.
+/// The bytes of a column's cell, `None` if it holds no value.
 fn cell(column: usize, step: usize, bytes: usize) -> Option<Vec<u8>> {
     (!(column * 7 + step * 3).is_multiple_of(11))
         .then(|| (0..bytes).map(|at| (column * 50 + step * 13 + at * 3) as u8).collect())
@@ -162,7 +162,8 @@ fn make_patterns(store: &Store, (axes, cells, _): &Drawn) -> Vec<Form> {
     cells.iter().map(pattern_of).collect()
 }
 
-/// Where an element goes: the index of its cell with the steps axis put in, and the batch axis in front.
+/// The position of an element in the output: the index of its cell with the steps axis put in, and the batch axis in
+/// front.
 fn position(output: &OutputArray, shape: &[usize], item: usize, step: Option<(usize, usize)>, element: usize) -> usize {
     let (mut index, mut left) = (vec![0; shape.len()], element);
     for axis in (0..shape.len()).rev() {

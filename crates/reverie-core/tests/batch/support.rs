@@ -19,7 +19,8 @@ pub fn gather(plan: &Plan, items: &[Item]) -> Result<Vec<Vec<u8>>, Error> {
     Ok(arrays.into_iter().map(|array| array.into_iter().map(|byte| unsafe { byte.assume_init() }).collect()).collect())
 }
 
-/// The same of a split batch: large columns from where they lie, the rest gathered. `None` where nothing can be split off.
+/// The arrays of a split batch: large columns from where they lie, the rest gathered. `None` if nothing can be split
+/// off.
 pub fn gather_split(plan: &Plan, items: &[Item], least: usize) -> Option<Vec<Vec<u8>>> {
     let plan = Arc::new(plan.clone());
     let split = Split::new(&plan, least)?;

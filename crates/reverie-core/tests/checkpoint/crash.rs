@@ -18,7 +18,8 @@ fn small() -> (Arc<Tables>, Vec<TableOptions>) {
     (made(&all, None), all)
 }
 
-/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never stops.
+/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never
+/// stops.
 fn made(all: &[TableOptions], memory_bytes: Option<u64>) -> Arc<Tables> {
     let Some(memory_bytes) = memory_bytes else { return tables(all.to_vec()).0 };
     let tier = TierOptions { folder: PathBuf::from("/tier"), memory_bytes, ..TierOptions::default() };
@@ -39,7 +40,7 @@ fn fill_rows(tables: &Arc<Tables>, from: i32) {
     }
 }
 
-/// The same with large chunks, of which the last stay in the tables.
+/// Like [`fill`], with large chunks, of which the last stay in the tables.
 fn fill_large(tables: &Arc<Tables>, from: i32) {
     fill_rows(tables, from);
     let mut steps = Steps::of_width(tables, "steps", Compression::None, 130);
@@ -50,7 +51,8 @@ fn all_contents(tables: &Tables) -> String {
     tables.iter().map(|table| contents(tables, table.name())).collect()
 }
 
-/// What a server that starts on this disk has, and its tables; an error where the newest checkpoint is refused.
+/// The tables of a server that starts on this disk, and true if it found a checkpoint; an error if the newest is
+/// refused.
 fn start(disk: &FakeDisk, all: &[TableOptions]) -> Result<(Arc<Tables>, bool), Error> {
     start_with(disk, all, None)
 }
@@ -92,7 +94,7 @@ fn stops_anywhere(memory_bytes: Option<u64>) {
     let (mut stopped, mut seen) = (0, [0, 0]);
     loop {
         let disk = disk.copy();
-        // A store of its own knows nothing of the chunks that are there: all are written, as after a restart.
+        // A new store has no record of the chunks that are there: all are written, as after a restart.
         let store = tight(&disk);
         disk.stop_after(stopped);
         let outcome = store.save(&tables, NOW);
@@ -231,7 +233,7 @@ fn any_flipped_bit_and_any_missing_or_added_byte_is_found_and_named() {
     let check = |file: &PathBuf, at: usize, what: &str| {
         let error = verify(&disk, &newest).expect_err(what);
         assert_named(&error, file, at, what);
-        // What is found without a look into the items is found in the same way by both.
+        // Damage that is found without reading the items is reported in the same way by both.
         if at.is_multiple_of(16) {
             assert_eq!(load(&disk, &newest, tables.bytes().0).expect_err(what), error);
             assert_eq!(tables.bytes().0.live_bytes(), 0);

@@ -1,7 +1,7 @@
 //! Checkpoints of every version that was ever released, which every later version reads.
 //!
-//! `tests/kept/checkpoint-VERSION` has the files, and in `contents.txt` what is in them. Never change or delete them. When
-//! the version of the format changes, write the folder of the new version with
+//! `tests/kept/checkpoint-VERSION` has the files, and in `contents.txt` what is in them. Never change or delete them.
+//! When the version of the format changes, write the folder of the new version with
 //! `cargo test -p reverie-core --test checkpoint -- --ignored kept` and commit it.
 
 use super::support::disk::FakeDisk;
@@ -76,7 +76,7 @@ fn full() -> Arc<Tables> {
     tables
 }
 
-/// What is in the tables, in words that no change of the engine's types changes.
+/// The content of the tables as text that does not depend on the engine's types.
 fn listing(tables: &Tables) -> String {
     let mut text = String::new();
     for table in tables.iter() {
@@ -149,7 +149,7 @@ fn arrivals(arrivals: &[(u64, Keys)]) -> String {
     arrivals.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What comes back of the newest checkpoint of a folder, into tables of its own options.
+/// The content of tables with the checkpoint's own options, restored from the newest checkpoint of a folder.
 fn restored(root: &Path) -> String {
     let path = latest(&LocalFileSystem, root).unwrap().expect("a checkpoint");
     verify(&LocalFileSystem, &path).unwrap();
@@ -171,7 +171,7 @@ fn the_checkpoints_of_every_version_are_read_for_ever() {
 }
 
 #[test]
-fn what_is_written_is_of_the_version_whose_checkpoint_is_kept() {
+fn written_files_have_the_version_of_the_kept_checkpoint() {
     let disk = FakeDisk::default();
     save(&store(&disk, KEEP), &full());
     assert!(disk.files().iter().all(|(path, bytes)| bytes[7] == VERSION && path.starts_with(ROOT)));

@@ -1,4 +1,4 @@
-//! What calls change while a checkpoint is written, and the memory that stands ready for it.
+//! Changes made by calls while a checkpoint is written, and the memory that is reserved for it.
 
 use super::support::disk::FakeDisk;
 use super::support::saving::{KEEP, NOW, ROOT, contents, insert, restore};

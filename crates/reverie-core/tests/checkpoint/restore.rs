@@ -285,7 +285,7 @@ fn items_are_as_old_as_they_were_and_older_by_the_time_between() {
         let checkpoint = load(&disk, &path, after.bytes().0).unwrap();
         let later = NOW + Duration::from_secs(100);
         assert_eq!(checkpoint.clock_at(later), Duration::from_secs(112));
-        // Where the machine's clock was set back meanwhile, no time is known to have passed.
+        // If the machine's clock was set back meanwhile, no time counts as passed.
         assert_eq!(checkpoint.clock_at(NOW - Duration::from_secs(100)), Duration::from_secs(12));
         clock.advance(if ahead { Duration::from_secs(112) } else { Duration::from_secs(3) });
         checkpoint.restore(&after, later).unwrap();
@@ -319,19 +319,19 @@ fn episodes_that_come_back_are_not_those_that_begin_afterwards() {
 }
 
 #[test]
-fn what_is_in_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
-    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| drop(save(store, tables)));
+fn the_record_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
+    the_record_of_inserts_that_may_be_sent_again(|store, tables| drop(save(store, tables)));
 }
 
 #[test]
-fn what_is_in_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkpoint() {
-    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| {
+fn the_record_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkpoint() {
+    the_record_of_inserts_that_may_be_sent_again(|store, tables| {
         tables.close();
         store.save_last(tables, NOW).unwrap();
     });
 }
 
-fn what_is_in_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
+fn the_record_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
     let sent = |sender: u8, number| SentInsert { sender: [sender; 16], number };
     let disk = FakeDisk::default();
     let (tables, _) = tables(vec![queue("q", 3)]);
@@ -349,7 +349,7 @@ fn what_is_in_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) 
     table.received(&[2; 16], 0, &[77]);
     tables.forgotten().add([3; 16]);
     save(&store(&disk, KEEP), &tables);
-    // What is done after the cut is not in it.
+    // Changes after the cut are not in the checkpoint.
     table.received(&[2; 16], 9, &[]);
     drop(drawn);
 

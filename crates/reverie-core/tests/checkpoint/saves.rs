@@ -106,7 +106,7 @@ fn checkpoints_stay_by_number_and_age_and_the_newest_always() {
 }
 
 #[test]
-fn what_was_deleted_behind_its_back_is_written_again() {
+fn files_deleted_behind_the_stores_back_are_written_again() {
     let (tables, all) = busy();
     let disk = FakeDisk::default();
     let store = store(&disk, KEEP);
@@ -179,7 +179,7 @@ fn a_server_that_found_no_checkpoint_removes_none_that_another_one_took_meanwhil
 }
 
 #[test]
-fn what_a_server_finds_after_it_has_locked_the_folder_is_the_newest() {
+fn a_server_that_has_locked_the_folder_finds_the_newest_checkpoint() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();
     let (first, second) = (store(&disk, KEEP), store(&disk, KEEP));

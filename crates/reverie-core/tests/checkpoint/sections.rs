@@ -57,7 +57,7 @@ fn copies_of_other_tables_items_are_of_present_items_in_order_and_have_keys_of_t
         drop(tables.get("a").unwrap().sample(SampleRequest { num_samples: 1, ..Default::default() }).unwrap());
     }
     let b = tables.get("b").unwrap();
-    // Of the slots 0 to 2 the first is free.
+    // The first of the slots 0 to 2 is free.
     let own = b.cut().iter().next().map(|(slot, ..)| b.cut().key(slot, 0)).unwrap();
     assert_eq!(b.delete(&[own.get()]).unwrap().applied, 1);
     let disk = FakeDisk::default();
@@ -90,7 +90,7 @@ fn of_episodes() -> (Arc<Tables>, Vec<TableOptions>) {
 }
 
 #[test]
-fn episodes_beside_the_first_come_back_and_count_until_their_last_item_is_gone() {
+fn further_episodes_of_an_item_come_back_and_count_until_their_last_item_is_gone() {
     let (before, all) = of_episodes();
     let disk = FakeDisk::default();
     save(&store(&disk, KEEP), &before);

@@ -1,4 +1,4 @@
-//! Who counts a chunk's bytes.
+//! The accounts of a chunk's bytes: that of the server and those of the tables.
 
 use super::support::{frames, meter};
 use reverie_core::chunk::{Account, Chooser, Chunk, Compression};

@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn what_is_written_is_read_in_any_layout_and_compression(
+    fn written_cells_are_read_in_any_layout_and_compression(
         (columns, capacity, cells) in contents(),
         interleaved: bool,
         compression in prop::sample::select(Compression::ALL.to_vec()),

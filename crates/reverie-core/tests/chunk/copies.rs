@@ -88,7 +88,7 @@ fn a_packed_form_made_elsewhere_takes_the_place_of_the_cells() {
     assert!(chunk.size_bytes() < before && chunk.raw_cells().is_none());
     assert_eq!(&chunk.packed_bytes().unwrap()[..], &packed[..]);
     assert_eq!((chunk.len(0), chunk.read().unwrap().cell(0, 2)), (3, Some(&[4_u8; 64][..])));
-    // Who holds the raw cells still reads them.
+    // A reader that holds the raw cells still reads them.
     assert_eq!((raw.rows(), raw.len(0)), (2, 2));
 
     let mut longer = open();
@@ -141,7 +141,7 @@ fn item(body: Body, column: PatternColumn) -> Item {
 }
 
 #[test]
-fn an_item_is_checked_for_cells_that_exist_have_values_and_are_as_wide_as_it_says() {
+fn an_item_is_checked_for_cells_that_exist_have_values_and_have_its_width() {
     let mut chunks = [0, 1].map(|_| writer(Layout::columnar(&[(4, 2), (8, 2)], 8), Compression::None));
     for writer in &mut chunks {
         writer.push_cells(0, &[1; 12], 3);

@@ -70,7 +70,7 @@ fn a_decoder_unpacks_only_what_is_wanted_and_serves_many_chunks() {
     }
 }
 
-/// Reads what damaged bytes claim to be; true where they pass for a chunk.
+/// Reads damaged bytes as a chunk; true if they pass for one.
 fn survives(layout: &Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>, decoder: &mut Decoder) -> bool {
     let read = Chunk::from_packed(layout.clone(), bytes, meter).and_then(|chunk| {
         for column in 0..layout.num_columns() {
@@ -137,7 +137,7 @@ fn damaged_bytes_are_an_error_and_never_a_panic() {
 }
 
 #[test]
-fn a_packed_column_that_is_shorter_than_it_says_is_damaged() {
+fn a_packed_column_that_is_shorter_than_its_head_claims_is_damaged() {
     for compression in [Compression::Lz4, Compression::Zstd] {
         let (meter, layout) = (meter(), columnar(&[(60, 1)], 8));
         let mut writer = ChunkWriter::new(layout.clone(), compression, &meter);
@@ -151,7 +151,7 @@ fn a_packed_column_that_is_shorter_than_it_says_is_damaged() {
 }
 
 #[test]
-fn a_column_that_would_grow_is_stored_as_it_is_beside_one_that_shrinks() {
+fn a_column_that_would_grow_is_stored_as_it_is_next_to_one_that_shrinks() {
     let layout = columnar(&[(400, 4), (400, 4)], 16);
     let mut writer = ChunkWriter::new(layout, Compression::Lz4, &meter());
     writer.push_cells(0, &noise(6400, 5), 16);

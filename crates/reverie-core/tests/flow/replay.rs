@@ -42,7 +42,7 @@ fn a_checkpoint_that_panics_fails_with_the_text_of_the_panic() {
 }
 
 #[test]
-fn what_can_be_drawn_at_once_is_drawn_and_no_more_is_waited_for() {
+fn items_that_can_be_drawn_at_once_are_drawn_and_no_more_are_waited_for() {
     let (tables, _) = tables(vec![support::queue("q", 10)]);
     let mut rows = support::Rows::new(&tables);
     let insert = |rows: &mut support::Rows, values: &[f64]| {

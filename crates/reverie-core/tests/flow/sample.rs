@@ -149,13 +149,13 @@ fn closing_hands_out_every_draw_that_was_not_delivered() {
     let mut got = first;
     ready.iter().for_each(|batch| got.extend(keys(&batch.draws)));
     got.extend(keys(&unfinished));
-    // What was not drawn is still in the table; nothing is nowhere, and nothing is twice.
+    // Items that were not drawn are still in the table; none is lost, and none is there twice.
     let left = tables.get("q").unwrap().info().size as usize;
     assert_eq!(got, inserted[..5 - left]);
 }
 
 #[test]
-fn what_a_dropped_reader_has_not_acknowledged_is_in_its_table_again_in_its_order() {
+fn items_that_a_dropped_reader_has_not_acknowledged_are_in_their_table_again_in_order() {
     let (tables, _) = tables(vec![queue("q", 10)]);
     let inserted = fill(&tables, "q", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     let table = tables.get("q").unwrap();

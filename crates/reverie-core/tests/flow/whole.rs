@@ -20,7 +20,7 @@ fn sink(tables: &Arc<Tables>) -> Arc<dyn Sink> {
     tables.clone()
 }
 
-/// The same items for every table of the server.
+/// Inserts the same items into every table of the server.
 fn insert_everywhere(tables: &Tables, items: Inserts) {
     tables.iter().for_each(|table| assert!(table.insert(items.clone()).unwrap().is_done()));
 }

@@ -1,4 +1,4 @@
-//! Who makes the commits of a journal, and when the disk has them.
+//! The threads that make the commits of a journal, and the time at which commits are on the disk.
 
 use super::support::disk::{FakeDisk, Names, Pages, Tail};
 use super::support::journaled::{LONG, Server, all, left, now, options_of, server, small_segments, wait};
@@ -115,7 +115,7 @@ fn threads_that_wait_at_the_same_time_each_have_their_items_in_the_journal() {
 }
 
 #[test]
-fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_nobody_waits_for_it() {
+fn at_half_of_the_bytes_that_may_be_lost_the_disk_begins_to_work_and_no_request_waits_for_it() {
     for (most, syncs) in [(10_000, 1), (1 << 20, 0)] {
         let mut server = server(JournalOptions { max_unsynced_bytes: most, ..options_of(SyncPolicy::Os) });
         while server.journal.info().unsynced_bytes <= 5_000 && server.journal.info().syncs == 0 {
@@ -223,7 +223,7 @@ fn a_segment_that_lost_its_name_or_its_end_with_the_machine_ends_the_journal_unl
 }
 
 #[test]
-fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be() {
+fn inserts_that_waited_for_room_are_on_the_disk_before_they_are_acknowledged_if_they_must_be() {
     let mut server = with(SyncPolicy::Always);
     wait(server.insert("rows", 1.0)).unwrap();
     server.disk.set_capacity(Some(server.disk.size() + 20));
@@ -238,7 +238,7 @@ fn what_waited_for_room_is_on_the_disk_before_it_is_acknowledged_if_it_must_be()
 }
 
 #[test]
-fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_begun() {
+fn changes_that_survived_the_end_of_the_process_are_on_the_disk_once_the_next_one_has_begun() {
     let mut server = with(SyncPolicy::Os);
     // So that most of the segment is a chunk: little of it would be written again.
     let values: Vec<f64> = (0..400).map(f64::from).collect();
@@ -258,7 +258,7 @@ fn what_survived_the_end_of_the_process_is_on_the_disk_once_the_next_one_has_beg
 }
 
 #[test]
-fn draws_that_a_reader_in_the_process_had_not_taken_are_held_for_nobody_after_its_end() {
+fn draws_that_a_reader_in_the_process_had_not_taken_are_not_held_after_its_end() {
     let client = Lessee { sender: [7; 16], request: 1 };
     for (lessee, is_held) in [(Lessee::HERE, false), (client, true)] {
         let mut server = with(SyncPolicy::Os);
@@ -409,7 +409,7 @@ fn a_segment_of_a_newer_version_is_refused_and_not_taken_for_the_end_of_the_jour
 }
 
 #[test]
-fn what_was_written_goes_to_the_disk_in_each_interval_without_being_asked_for() {
+fn commits_go_to_the_disk_in_each_interval_without_being_asked_for() {
     let interval = Duration::from_millis(5);
     let mut server = server(JournalOptions { interval, ..options_of(SyncPolicy::Interval(interval)) });
     for value in 0..3 {

@@ -19,7 +19,7 @@ use reverie_core::table::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a crash of the machine leaves.
+/// The states of the disk that a crash of the machine can leave.
 pub(super) const POWER_LOSSES: [(Names, Tail); 6] = [
     (Names::SyncedAndCheckpoints, Tail::SecondHalf),
     (Names::Synced, Tail::None),
@@ -28,7 +28,7 @@ pub(super) const POWER_LOSSES: [(Names, Tail); 6] = [
     (Names::All, Tail::Half),
     (Names::All, Tail::SecondHalf),
 ];
-/// What the end of a process leaves.
+/// The state of the disk after the end of a process.
 pub(super) const KILLED: (Names, Tail) = (Names::All, Tail::All);
 
 fn all() -> Vec<TableOptions> {
@@ -75,7 +75,8 @@ pub(super) struct Server {
     leases: Vec<(Lessee, Vec<i64>, Lease)>,
 }
 
-/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never stops.
+/// The tables; with a disk tier that gives chunks so many bytes of memory. Its own files are on a disk that never
+/// stops.
 fn made(memory_bytes: Option<u64>) -> Arc<Tables> {
     let Some(memory_bytes) = memory_bytes else { return tables(all()).0 };
     let tier = TierOptions { folder: PathBuf::from("/tier"), memory_bytes, ..TierOptions::default() };
@@ -207,7 +208,7 @@ impl Server {
     }
 }
 
-/// What was written when, and what of it must be there after a crash.
+/// The states that were written, in order, and those that must be there after a crash.
 #[derive(Default)]
 pub(super) struct History {
     /// The tables at each commit, from the state at the start on.
@@ -275,7 +276,7 @@ pub(super) fn check(
     server
 }
 
-/// What the crashes of some programs had.
+/// Counts over the crashes of some programs.
 #[derive(Clone, Copy, Debug, Default)]
 struct CrashCounts {
     crashes: u64,
@@ -358,7 +359,7 @@ fn failed_sync(seed: u64, after: u64, pages: Pages) -> bool {
 }
 
 #[test]
-fn what_is_reported_as_on_the_disk_after_a_sync_that_failed_is_there_whether_its_pages_are_lost_or_kept() {
+fn changes_reported_as_on_the_disk_after_a_failed_sync_are_there_whether_its_pages_are_lost_or_kept() {
     for (seed, pages) in [(1, Pages::Lost), (2, Pages::Kept)] {
         let failed = (0..).step_by(9).take_while(|after| failed_sync(seed, *after, pages)).count();
         assert!(failed > 2, "{failed} syncs of seed {seed}");

@@ -38,7 +38,7 @@ fn a_request_that_comes_while_the_journal_ends_has_the_outcome_of_the_last_commi
             assert_eq!(matches!(&outcome, Some(Error::Closed { name }) if name == "rows"), has_room, "{outcome:?}");
             assert_eq!(is_refused(outcome), !has_room);
         }
-        // What is done at a table that is still open may be in no commit.
+        // A change of a table that is still open may be in no commit.
         let done = wait(server.journal.barrier()).err();
         assert_eq!(matches!(&done, Some(Error::Undecided(_))), has_room, "{done:?}");
         assert_eq!(is_refused(done), !has_room);
@@ -131,7 +131,7 @@ fn a_journal_ends_while_its_open_tables_have_a_writer_that_never_pauses() {
         Arc::new(SteadyWriter { server: Mutex::new(server), waiting, confirmed: AtomicUsize::new(0), refused });
     disk.hold_syncs(true);
     let stopping = std::thread::spawn(move || journal.stop());
-    // Of the first of the last two commits.
+    // Wait for the sync of the first of the last two commits.
     while disk.held_syncs() == 0 {
         std::thread::yield_now();
     }

@@ -77,7 +77,8 @@ fn a_folder_is_released_when_its_journal_has_ended_though_its_caller_did_not_wai
     only.release();
 }
 
-/// A folder with two checkpoints of a server that was killed, each with segments of its own; and the path of the older one.
+/// A folder with two checkpoints of a server that was killed, each with segments of its own; and the path of the older
+/// one.
 fn two_checkpoints() -> (FakeDisk, PathBuf) {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
     let two = RetentionPolicy { count: 2, max_age: None };
@@ -123,7 +124,7 @@ fn a_start_removes_no_segment_of_a_checkpoint_that_a_loss_of_power_brings_back()
 #[test]
 fn a_start_goes_on_where_an_older_checkpoint_cannot_be_read_and_leaves_its_segments() {
     let (disk, older) = two_checkpoints();
-    // Of a newer format.
+    // The checkpoint gets the version of a newer format.
     disk.edit(&older, |bytes| {
         bytes[7] = 99;
         let crc = crc32fast::hash(&bytes[..8]).to_le_bytes();
@@ -245,8 +246,8 @@ fn a_disk_that_fails_while_a_start_waits_for_a_command_is_reported_as_such_and_n
     }
 }
 
-/// A folder that keeps two checkpoints, of which the older one lacks commits; with the paths of both, and the tables as the
-/// older one has them.
+/// A folder that keeps two checkpoints, of which the older one lacks commits; with the paths of both, and the tables as
+/// the older one has them.
 fn without_commits(syncs: SyncPolicy) -> (FakeDisk, [PathBuf; 2], Vec<String>) {
     let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
     let two = RetentionPolicy { count: 2, max_age: None };
@@ -304,7 +305,7 @@ fn is_refused_as_not_continued(syncs: SyncPolicy) {
     ];
     assert!(refused.iter().all(|error| is_not_continued(error.as_ref(), &older)), "{refused:?}");
     assert!(is_free(&disk));
-    // What the error advises.
+    // Follow the advice of the error.
     let (tables, _) = tables(all());
     let elsewhere =
         Store::new(Arc::new(disk.clone()), PathBuf::from("/new"), RetentionPolicy { count: 1, max_age: None }).unwrap();

@@ -40,7 +40,7 @@ fn a_server_that_starts_while_another_writes_the_journal_reads_none_of_it_before
     let refused = second.recover(false, false, |_| ()).unwrap_err();
     let text = refused.to_string();
     assert!(text.starts_with("cannot start in") && text.contains("wait until it has ended"), "{text}");
-    // What the second one had read would lack this.
+    // The state that the second one had read would lack this.
     wait(first.insert("rows", 2.0)).unwrap();
     let acknowledged = now(&first);
     first.journal.stop().unwrap();
@@ -220,7 +220,8 @@ fn idle_at_first(syncs: SyncPolicy, inserts: u32) -> FakeDisk {
     disk
 }
 
-/// Fails where a start takes a changed byte of a segment before this offset, of what was acknowledged and synced, for the end.
+/// Fails where a start takes a changed byte of a segment before this offset, of what was acknowledged and synced, for
+/// the end.
 fn refuses_every_change(disk: &FakeDisk, segment: &Path, before: usize) {
     for at in 0..before {
         let changed = disk.copy();

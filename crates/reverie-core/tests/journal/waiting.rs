@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn what_was_acknowledged_is_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
+fn acknowledged_changes_are_there_after_the_end_of_the_process_and_with_always_after_that_of_the_machine() {
     for syncs in [SyncPolicy::Os, SyncPolicy::Interval(LONG), SyncPolicy::Always] {
         let mut server = server(options_of(syncs));
         wait(server.insert("rows", 1.0)).unwrap();
@@ -227,8 +227,8 @@ fn a_checkpoint_is_asked_for_after_so_many_bytes_and_after_as_many_again_if_none
     let mut server = server(options_of(SyncPolicy::Os));
     let (asks, asked) = std::sync::mpsc::channel();
     server.journal.checkpoint_by(2000, move || asks.send(()).unwrap());
-    // The bytes two rounds before the end, and at the end: a thread that commits wakes this one before it asks, so that this
-    // one may have begun another round.
+    // The bytes two rounds before the end, and at the end: a thread that commits wakes this one before it asks, so that
+    // this one may have begun another round.
     let insert_until_asked = |server: &mut Server| -> (u64, u64) {
         let mut written = vec![server.journal.info().log_bytes; 3];
         while asked.try_recv().is_err() {
@@ -311,7 +311,7 @@ fn a_flipped_bit_of_what_was_on_the_disk_is_refused_or_harmless_wherever_it_is()
             }
         }
     }
-    // Of the last mark nothing depends on.
+    // The harmless bits are those of the last mark, on which nothing depends.
     assert!(refused > 500 && harmless < 200, "{refused} refused, {harmless} harmless");
 }
 

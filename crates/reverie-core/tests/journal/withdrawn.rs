@@ -109,7 +109,7 @@ fn a_wait_for_the_commit_of_a_part_makes_that_commit() {
 }
 
 #[test]
-fn a_part_that_is_withdrawn_before_its_commit_says_so() {
+fn a_part_that_is_withdrawn_before_its_commit_is_reported_as_such() {
     let mut server = full();
     let draws = draw_three(&server);
     let draws = draws.cancel().unwrap();

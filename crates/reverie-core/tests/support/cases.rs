@@ -1,4 +1,4 @@
-//! How many cases a property tries.
+//! The number of cases that a property tries.
 
 /// All on CI, and a quarter at a desk, where a few properties would take most of the time of a run.
 pub fn cases(on_ci: u32) -> u32 {

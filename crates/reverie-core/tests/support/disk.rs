@@ -14,9 +14,9 @@ type WaitCallback = Box<dyn FnMut(Duration) + Send>;
 #[derive(Clone, Debug, Default)]
 struct Data {
     bytes: Vec<u8>,
-    /// So many of them are on the disk whatever happens.
+    /// The number of bytes that are on the disk whatever happens.
     synced: usize,
-    /// Those that a failed sync lost: later syncs do not write them, and a loss of power leaves zeros.
+    /// The bytes that a failed sync lost: later syncs do not write them, and a loss of power leaves zeros.
     lost: Vec<Range<usize>>,
 }
 
@@ -30,7 +30,7 @@ struct State {
     locked: HashSet<PathBuf>,
     /// The number of readers that share the lock of a file.
     read_locks: BTreeMap<PathBuf, u64>,
-    /// How long callers have waited, in all.
+    /// The time for which callers have waited, in all.
     waited: Duration,
     /// Called at the end of each wait, with that.
     waits: Option<WaitCallback>,
@@ -56,27 +56,27 @@ struct State {
 #[derive(Clone, Default)]
 pub struct FakeDisk(Arc<Mutex<State>>);
 
-/// What a failed sync leaves of the pages that it should have written. It reports the failure once, whichever it is.
+/// The state of the pages that a failed sync should have written. It reports the failure once in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// They are dirty, and a later sync writes them.
+    /// The pages are dirty, and a later sync writes them.
     Kept,
-    /// They count as written, and are not.
+    /// The pages count as written, and are not.
     Lost,
 }
 
-/// Which names a crash leaves.
+/// The names that a crash leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Names {
     Synced,
-    /// Those that were synced, and of the others the checkpoints alone: a disk keeps no order between names.
+    /// The names that were synced, and of the others only the checkpoints: a disk keeps no order between names.
     SyncedAndCheckpoints,
     All,
     /// All, and the checkpoints that were removed and are back.
     AllAndOldCheckpoints,
 }
 
-/// How much of what was written and not synced a crash leaves.
+/// The part of the written and not synced bytes that a crash leaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Tail {
     None,
@@ -112,7 +112,7 @@ impl FakeDisk {
         }
     }
 
-    /// After so many more operations none works.
+    /// Stops the disk after so many more operations: later ones fail.
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.state();
         state.stop_at = Some(state.operations + operations);
@@ -123,7 +123,8 @@ impl FakeDisk {
         self.state().capacity = bytes;
     }
 
-    /// After so many syncs of files or folders one fails with an error of the disk, while reads and writes work.
+    /// Lets the sync after so many syncs of files or folders fail with an error of the disk, while reads and writes
+    /// work.
     pub fn fail_sync(&self, after: u64, pages: Pages) {
         self.state().sync_fails = Some((after, pages));
     }
@@ -190,7 +191,7 @@ impl FakeDisk {
         self.state().operations
     }
 
-    /// How long callers have waited, in all.
+    /// The time for which callers have waited, in all.
     pub fn waited(&self) -> Duration {
         self.state().waited
     }
@@ -200,7 +201,7 @@ impl FakeDisk {
         self.state().waits = Some(Box::new(call));
     }
 
-    /// What a crash now may leave.
+    /// A state of the disk that a crash now may leave.
     pub fn after_crash(&self, names: Names, tail: Tail) -> Self {
         let state = self.state();
         let (mut left, more) = match names {
@@ -295,7 +296,7 @@ fn eio() -> io::Error {
 struct Lock {
     disk: FakeDisk,
     path: PathBuf,
-    /// It is one that readers share.
+    /// True if readers share the lock.
     reads: bool,
 }
 

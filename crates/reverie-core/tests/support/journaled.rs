@@ -41,7 +41,7 @@ pub fn server(options: JournalOptions) -> Server {
     Server { rows: Rows::new(&tables), disk, tables, store, journal }
 }
 
-/// What a server that starts on this disk has in its tables.
+/// The contents of the tables of a server that starts on this disk.
 pub fn left(disk: &FakeDisk) -> Vec<String> {
     let (tables, _) = tables(all());
     let recovered = recover(disk, Path::new(ROOT), tables.bytes().0).unwrap().expect("a checkpoint");

@@ -1,4 +1,4 @@
-//! What the tests of several stations share.
+//! Helpers that several test modules share.
 #![allow(dead_code)]
 
 pub mod cases;
@@ -41,7 +41,7 @@ pub fn queue_limiter(size: u64) -> Limiter {
     Limiter::new(1.0, 1, 0.0, size as f64).unwrap()
 }
 
-/// So many samples for each insert, with a deviation of `error` to either side of the start.
+/// A limiter of so many samples for each insert, with a deviation of `error` to either side of the start.
 pub fn ratio_limiter(samples_per_insert: f64, min_size: u64, error: f64) -> Limiter {
     let start = samples_per_insert * min_size as f64;
     Limiter::new(samples_per_insert, min_size, start - error, start + error).unwrap()

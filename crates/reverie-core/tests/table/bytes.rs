@@ -158,7 +158,7 @@ fn tables_with_budgets_of_their_own_make_room_under_a_servers_budget_of_the_same
 }
 
 #[test]
-fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
+fn items_that_a_request_holds_are_freed_outside_the_lock_however_it_ends() {
     // Chunks check that themselves, in debug builds.
     let (tables, clock) = bounded_tables(vec![queue("q", 1), queue("r", 1)], None);
     let (q, mut big) = (tables.get("q").unwrap(), BigRowWriter::new(&tables));

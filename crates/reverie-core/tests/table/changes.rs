@@ -1,4 +1,4 @@
-//! What changes items and limits come to at the edges: keys named twice, tables that begin again, rations.
+//! Changes of items and limits at the edges: keys named twice, tables that are reset, rations.
 
 use super::support::{Rows, options, queue, tables};
 use reverie_core::sample::{Draws, SampleRequest};
@@ -17,7 +17,7 @@ fn priorities(table: &SharedTable, keys: &[i64]) -> Vec<f64> {
 }
 
 #[test]
-fn of_a_key_that_is_named_twice_the_last_priority_counts_with_its_version_as_without() {
+fn the_last_priority_of_a_key_that_is_named_twice_counts_with_its_version_as_without() {
     for versions in [None, Some([0; 3])] {
         let (tables, _) = tables(vec![options("t", 10)]);
         let table = tables.get("t").unwrap();

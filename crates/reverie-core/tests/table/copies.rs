@@ -1,4 +1,4 @@
-//! What a table hands out first goes into another one, too.
+//! Items that are copied into another table when they are first sampled.
 
 use super::support::{Rows, f64_of, options, queue, tables};
 use reverie_core::Error;
@@ -55,7 +55,7 @@ fn an_item_goes_into_the_other_table_when_it_is_sampled_first_and_under_its_own_
     let key = first.keys[0].get();
     let found = b.get(&[key]).unwrap();
     assert_eq!((values(&found), found.times_sampled[0], found.priorities[0]), (vec![2.0], 1, 2.0));
-    // Of the copy alone.
+    // Only the copy is updated.
     assert_eq!(b.update(&[key], &[7.0], None).unwrap().applied, 1);
     assert_eq!(tables.get("a").unwrap().get(&[key]).unwrap().priorities[0], 2.0);
     let info = b.info();
@@ -64,7 +64,7 @@ fn an_item_goes_into_the_other_table_when_it_is_sampled_first_and_under_its_own_
     b.delete(&[sample(&tables, "b", 1).keys[0].get()]).unwrap();
     let again = sample(&tables, "b", 1);
     assert_eq!((again.keys[0].get(), again.times_sampled[0], again.priorities[0]), (key, 2, 7.0));
-    // What was drawn there already is not drawn first here.
+    // The item counts as sampled when it is copied, and its first draw here does not count it again.
     assert_eq!(b.delete(&[key]).unwrap().applied, 1);
     assert_eq!(b.update(&[key], &[1.0], None).unwrap().stale, 1);
     assert_eq!((size(&tables, "b"), b.info().stats.sampled_present), (0, 0));
@@ -183,7 +183,7 @@ fn a_waiting_sample_of_the_other_table_is_served_by_a_copy() {
 }
 
 #[test]
-fn an_insert_behind_a_copy_knows_when_the_copy_is_dropped_and_no_other_insert_waits_for_time() {
+fn an_insert_behind_a_copy_has_the_time_when_the_copy_is_dropped_and_no_other_insert_waits_for_time() {
     let (tables, clock) = tables(vec![copying(options("a", 10), "b", Some(SECOND)), queue("b", 1)]);
     let b = tables.get("b").unwrap();
     insert(&tables, "a", &[1.0]);

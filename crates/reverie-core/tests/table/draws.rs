@@ -1,4 +1,4 @@
-//! What is drawn how often: every random selector against its exact distribution, and against one that is
+//! The distribution of draws: every random selector against its exact distribution, and against one that is
 //! 5 % wrong and must be distinguished from it.
 
 use reverie_core::table::selector::{AnySelector, Selector, SelectorOptions};
@@ -7,7 +7,7 @@ const DRAWS: usize = 200_000;
 /// In standard deviations: a right selector fails one seed in some 1.7 million, and seeds are fixed.
 const TOLERANCE: f64 = 5.0;
 
-/// How far Pearson's statistic is from what `expected` gives, in standard deviations of a normal variable
+/// The distance of Pearson's statistic from its mean under `expected`, in standard deviations of a normal variable
 /// (Wilson and Hilferty 1931). Infinite where something impossible was drawn.
 fn deviation(counts: &[u64], expected: &[f64]) -> f64 {
     let draws: u64 = counts.iter().sum();

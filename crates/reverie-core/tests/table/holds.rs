@@ -1,5 +1,5 @@
-//! How long a table's lock is held for a request of very many draws, changes or items: the clock is read once for each
-//! hold.
+//! The time for which a table's lock is held for a request of very many draws, changes or items: the clock is read once
+//! for each hold.
 
 use super::support::{self, Rows, f64_of, options, queue};
 use reverie_core::clock::Clock;
@@ -100,7 +100,7 @@ fn very_many_inserts_that_may_go_in_at_once_let_go_of_the_lock_in_between_and_ke
 }
 
 #[test]
-fn of_very_many_waiting_requests_the_first_are_listed_and_all_are_counted() {
+fn the_first_of_very_many_waiting_requests_are_listed_and_all_are_counted() {
     let (_, tables, table) = counted(queue("t", 1));
     let mut rows = Rows::new(&tables);
     let most = MOST_REPORTED as u64;

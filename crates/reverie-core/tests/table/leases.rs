@@ -157,7 +157,7 @@ fn a_returned_draw_serves_the_request_that_waits_for_it() {
 }
 
 #[test]
-fn what_a_waiting_request_has_drawn_comes_back_where_it_is_dropped_withdrawn_or_refused() {
+fn draws_of_a_waiting_request_come_back_if_it_is_dropped_withdrawn_or_refused() {
     let mut all = one(queue("q", 4));
     all.insert(&[1.0, 2.0]);
     drop(all.table.sample(leased(3)).unwrap());

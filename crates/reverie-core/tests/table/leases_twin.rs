@@ -9,12 +9,12 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Table, TableOptions};
 
-/// What is done between a draw and the end of its lease.
+/// An operation between a draw and the end of its lease.
 #[derive(Clone, Debug)]
 enum Op {
     Insert(f64),
     Lease(usize),
-    /// Of the lease at that index (modulo).
+    /// Gives back the lease at that index (modulo).
     GiveBack(usize),
     /// Draws that are acknowledged at once.
     Draw(usize),
@@ -80,7 +80,7 @@ proptest! {
         let mut value = 0.0;
         for op in ops {
             match op {
-                // What the twin cannot take yet, the table does not get either: it may take more while draws are out.
+                // The table gets no insert that the twin cannot take yet: the table may take more while draws are out.
                 Op::Insert(priority) if twin.can_insert() => {
                     prop_assert!(table.can_insert());
                     value += 1.0;
@@ -99,7 +99,7 @@ proptest! {
             let _ = (table.take_dropped(), twin.take_dropped());
         }
         leases.drain(..).for_each(|keys| table.give_back(&LESSEE, &keys));
-        // What came back beyond the bounds leaves with the next change.
+        // Items that came back beyond the bounds leave with the next change.
         table.configure(Default::default()).unwrap();
         same(&mut table, &mut twin)?;
     }

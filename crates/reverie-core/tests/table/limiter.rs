@@ -138,7 +138,7 @@ fn a_table_that_can_never_be_sampled_is_reported_with_its_numbers() {
 }
 
 #[test]
-fn a_blocked_side_says_what_would_free_it() {
+fn a_blocked_side_reports_what_would_free_it() {
     let limiter = ratio_limiter(8.0, 1_000, 2_000.0);
     let sample = |counters| limiter.blocked_sample(&counters).map(|block| block.to_string());
     let insert = |counters| limiter.blocked_insert(&counters).map(|block| block.to_string());
@@ -169,7 +169,7 @@ fn a_blocked_side_says_what_would_free_it() {
 }
 
 #[test]
-fn where_both_sides_wait_neither_count_promises_anything() {
+fn neither_count_promises_anything_if_both_sides_wait() {
     let stuck = Limiter::new(3.0, 1, 0.5, 3.4).unwrap();
     let at = counters(1, 2, 0);
     let Some(SampleBlock::RatioTooLow { inserts_needed: None, diff, .. }) = stuck.blocked_sample(&at) else {

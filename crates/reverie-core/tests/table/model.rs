@@ -17,7 +17,7 @@ enum Op {
     Insert(f64),
     Draw(usize),
     DrawDistinct(usize),
-    /// Of the item at that index (modulo), or of a key that is gone.
+    /// Updates the item at that index (modulo), or a key that is gone.
     Update(usize, f64),
     UpdateIfVersion(usize, f64, u32),
     Delete(usize),

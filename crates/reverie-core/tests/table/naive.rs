@@ -78,7 +78,7 @@ impl Model {
         self.deletes += 1;
     }
 
-    /// Deletes or evicts an item. Of a queue, the draw that the item does not get any more counts as made.
+    /// Deletes or evicts an item. In a queue, the draw that the item does not get any more counts as made.
     pub fn delete(&mut self, index: usize) {
         self.remove(index);
         self.samples += self.draws_not_made();
@@ -89,7 +89,7 @@ impl Model {
         u64::from(self.max_times == 1 && self.limiter.samples_per_insert() == 1.0 && limits_inserts)
     }
 
-    /// After the table evicted: takes out the same items, which must be those that the remover chooses.
+    /// Takes out the items that the table evicted, which must be those that the remover chooses.
     pub fn follow_evictions(&mut self, table: &Table) -> Result<(), TestCaseError> {
         while self.entries.len() > self.max_size {
             let index = match self.chosen(&self.remover) {
@@ -97,7 +97,7 @@ impl Model {
                 None => {
                     let mut gone = (0..self.entries.len()).filter(|i| table.get(&[self.entries[*i].key]).is_err());
                     let index = match self.remover {
-                        // Where several went, those that weigh went before those that do not.
+                        // If several items left, those with a weight left before those without.
                         SelectorOptions::Prioritized { exponent } => {
                             let weight = |index: &usize| self.weight(exponent, self.entries[*index].priority);
                             gone.max_by(|a, b| weight(a).total_cmp(&weight(b)))

@@ -27,7 +27,7 @@ fn why_names_the_numbers_of_both_sides() {
 }
 
 #[test]
-fn why_says_when_both_sides_are_held_back_for_ever() {
+fn why_reports_when_both_sides_are_held_back_for_ever() {
     let limiter = Limiter::new(1.5, 1, 0.0, 1.6).unwrap();
     let (_tables, table, mut rows, _) = one(TableOptions { limiter, ..options("t", 10) });
     table.insert(rows.inserts(&[1.0])).unwrap();

@@ -325,7 +325,7 @@ fn options_say_what_they_are() {
 }
 
 #[test]
-fn of_equal_priorities_a_heap_gives_the_one_touched_longest_ago() {
+fn a_heap_gives_the_item_touched_longest_ago_among_equal_priorities() {
     for options in [SelectorOptions::MaxHeap, SelectorOptions::MinHeap] {
         let mut heap = AnySelector::new(&options, 0);
         [8, 3, 5].iter().for_each(|slot| heap.insert(*slot, 1.0));

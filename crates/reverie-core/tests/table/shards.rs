@@ -11,7 +11,7 @@ use reverie_core::table::selector::{Mass, SelectorOptions};
 use std::mem::MaybeUninit;
 
 #[test]
-fn a_rationed_table_takes_what_it_is_granted_and_says_why_not_more() {
+fn a_rationed_table_takes_what_it_is_granted_and_reports_why_not_more() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), shard: 5, ..options("t", 100) };
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));
@@ -80,7 +80,7 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
 }
 
 #[test]
-fn a_client_that_knows_a_table_learns_when_it_is_another() {
+fn a_client_that_has_seen_a_table_is_notified_when_it_is_another() {
     let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), ..options("t", 100) };
     let (tables, _) = tables(vec![shard]);
     let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));
@@ -100,7 +100,7 @@ fn a_client_that_knows_a_table_learns_when_it_is_another() {
     let mut reset = look(table.tally(None).unwrap().seen(9));
     table.reset().unwrap();
     assert_ne!(reset.poll().unwrap().unwrap().incarnation, known.incarnation);
-    // What is known already is reported at once; a look that is withdrawn, or dropped, is none any more.
+    // A change that happened already is reported at once; a look that is withdrawn, or dropped, waits no more.
     assert!(look(known.seen(1)).is_done());
     let now = table.tally(None).unwrap();
     assert_eq!(look(now.seen(1)).cancel().unwrap(), now);

@@ -224,7 +224,7 @@ fn a_deleted_item_of_a_queue_gives_its_place_to_an_insert_that_waits() {
     assert_eq!(table.delete_where(Some(&keys[..1]), &[]).unwrap().applied, 1);
     assert!(waits.poll().is_some());
     assert!(insert(4.0).poll().is_none(), "it is full again");
-    // Where an item may be drawn more often, the limiter counts draws alone.
+    // If an item may be drawn more often, the limiter counts only draws.
     let (_tables, table, mut rows, _) = one(TableOptions { max_times_sampled: 2, ..queue("q", 2) });
     let mut insert = |value| table.insert(smallvec::smallvec![(rows.item(value), Priority::Value(1.0))]).unwrap();
     let keys = [1.0, 2.0].map(|value| insert(value).poll().unwrap().unwrap()[0].get());

@@ -114,7 +114,7 @@ fn files_keep_within_disk_bytes_while_chunks_move_and_leave_and_files_are_compac
             chunks.push((number, steps, chunk(&meter, number, steps, Compression::None)));
             live += steps;
             while live > 300 {
-                // Of files here and there, so that they are compacted.
+                // Chunks of random files are dropped, so that the files are compacted.
                 live -= chunks.swap_remove(below(&mut state, chunks.len() as u64) as usize).1;
             }
             until("the memory is within its limit", || meter.memory_bytes() <= MEMORY);

@@ -167,7 +167,7 @@ fn compaction_keeps_to_its_bytes_a_second() {
 }
 
 #[test]
-fn a_full_tier_says_so_and_goes_on_when_chunks_are_gone() {
+fn a_full_tier_reports_it_and_goes_on_when_chunks_are_gone() {
     let folder = Temporary::new();
     let limits = reverie_core::chunk::TierOptions { disk_bytes: Some(2 << 20), ..options(&folder, 1 << 20) };
     let meter = meter(limits);

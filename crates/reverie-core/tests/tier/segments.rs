@@ -267,7 +267,7 @@ fn damage(disk: &FakeDisk) -> PathBuf {
     path
 }
 
-/// As [`damaged`], with a server that begins a journal there and has these tables, of which "t" has the items. With
+/// Like [`damaged`], with a server that begins a journal there and has these tables, of which "t" has the items. With
 /// `read` the damage comes after all of them were read.
 fn begun_on_damage(made: Vec<TableOptions>, read: bool) -> (FakeDisk, PathBuf, Server) {
     let disk = stopped();

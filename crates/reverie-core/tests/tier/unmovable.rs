@@ -1,4 +1,5 @@
-//! Memory that no move to the disk frees: the index of the chunks that are there, and chunks that are still being written.
+//! Memory that no move to the disk frees: the index of the chunks that are there, and chunks that are still being
+//! written.
 
 use super::shared::{leaf, options, queue};
 use super::tables::{ITEM, Writer, done, drawn, tables};
@@ -102,7 +103,7 @@ fn a_full_table_takes_no_more_open_chunks_than_memory_has_room_for() {
     let taken = writers.iter_mut().map(|writer| insert_row(&table, writer)).filter(Result::is_ok).count();
     let held = tables.bytes().0.table_memory();
     assert!((5..16).contains(&taken) && held <= MEMORY, "{taken} are in, the tables hold {held} bytes of memory");
-    // What is open goes on.
+    // An open chunk of an item in the table takes more rows.
     insert_row(&table, &mut writers[0]).unwrap();
 }
 

@@ -22,7 +22,7 @@ pub(super) enum RequestPromise {
     Own(Promise<()>),
     Info(Promise<Info>),
     Waits(Promise<WaitSummary>),
-    /// Why a request waits, as text; the text of the error where the server does not answer.
+    /// The reason why a request waits, as text; the text of the error if the server does not answer.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
     Tally(Promise<Tally>),
@@ -124,7 +124,7 @@ impl RequestPromise {
     }
 }
 
-/// The figures; the client adds what it knows of the connection.
+/// The figures; the client adds those of the connection.
 fn info_of(info: proto::ServerInfo) -> Result<Info> {
     let tables = info.tables.into_iter().map(convert::table::decode_info);
     Ok(Info {

@@ -8,15 +8,15 @@ use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long inserts, and requests that no caller waits for, are gathered after others were sent.
+/// The time for which inserts, and requests that no caller waits for, are gathered after others were sent.
 /// It is cut short when a caller waits for them.
 const NAP: Duration = Duration::from_micros(300);
 /// After this time with nothing else to send, the client reports to the server what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
 
-/// How long a client that ends waits for the server to notice.
+/// The time for which a client that ends waits for the server to notice.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How often an idle client checks whether the state that the server keeps for it is still used.
+/// The interval at which an idle client checks whether the state that the server keeps for it is still used.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Runs the connection until the client ends (`Ok`) or the connection fails (`Err`).

@@ -42,7 +42,7 @@ pub(super) struct EstablishedConnection {
     pub(super) halves: ConnectionHalves,
     pub(super) hello: proto::ServerHello,
     pub(super) description: proto::Description,
-    /// Why this transport was chosen.
+    /// The reason why this transport was chosen.
     pub(super) reason: String,
     /// The time until the first question was answered.
     pub(super) round_trip: Duration,
@@ -158,7 +158,7 @@ impl Dial {
         }
     }
 
-    /// The proof that this end knows the token, made only after the other end has proven it.
+    /// The proof that this end has the token, made only after the other end has proven it.
     fn prove(&self, client_nonce: &[u8; NONCE_BYTES], challenge: proto::Challenge, path: &str) -> Result<proto::Proof> {
         let token = self.token.as_ref().ok_or_else(|| Error::Unauthenticated(token::wrong(false)))?;
         let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| impostor(path))?;

@@ -45,13 +45,13 @@ pub(super) struct Engine {
     /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
     pub(super) reported_below: u64,
-    /// Draws have arrived that their server keeps until it knows that, on this connection or the one before.
+    /// Draws have arrived, on this connection or the one before, that their server keeps until that is reported to it.
     pub(super) has_leased: bool,
-    /// Until then the client connects again, only to report that.
+    /// The time until which the client connects again only to report that.
     pub(super) reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
     pub(super) begins_again: bool,
-    /// When the connection was lost or the attempt to make one began; `None` while connected.
+    /// The time when the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
     pub(super) trouble: String,
@@ -65,8 +65,8 @@ pub(super) struct Engine {
     pub(super) pool: Arc<MemoryPool>,
 }
 
-/// How long after a lost connection a client that has nothing else to do connects again to report that it has draws:
-/// as long as a server remembers its clients by default.
+/// The time after a lost connection in which a client that has nothing else to do connects again to report that it has
+/// draws: as long as a server remembers its clients by default.
 const REPORTS_WITHIN: Duration = Duration::from_secs(60);
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
@@ -113,8 +113,8 @@ impl Engine {
     }
 
     /// Takes the work that callers left; false if there was none.
-    /// If there was none, callers wake the task as `idle` says. Otherwise they do not, and the task must look again
-    /// before it sleeps: see [`Outbox::sleeps`].
+    /// If there was none, callers wake the task according to `idle`. Otherwise they do not, and the task must look
+    /// again before it sleeps: see [`Outbox::sleeps`].
     pub(super) fn absorb(&mut self, idle: TaskState) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
@@ -218,8 +218,8 @@ impl Engine {
 
     /// True if no work needs a connection.
     pub(super) fn needs_no_connection(&self) -> bool {
-        // What a server may lose is sent to the next one as soon as there is one. Draws that are not reported are given to
-        // other clients after a time.
+        // Inserts that a server may lose are sent to the next one as soon as there is one. Draws that are not reported
+        // are given to other clients after a time.
         let reports = self.reports_until.is_some_and(|until| until > Instant::now());
         self.is_idle() && self.kept.is_empty() && !self.requests.hold_draws() && !reports
     }

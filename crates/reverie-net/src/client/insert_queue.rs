@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct InsertQueue {
     all: VecDeque<Insert>,
-    /// How many, from the front, were sent on this connection.
+    /// The number of inserts, from the front, that were sent on this connection.
     sent: usize,
     /// Bytes of inserts that were sent and are not confirmed, as the server counts them.
     in_flight: u64,

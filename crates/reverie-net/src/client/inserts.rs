@@ -21,7 +21,7 @@ const OUTCOMES: usize = 4096;
 /// Unconfirmed inserts.
 #[derive(Default)]
 pub(super) struct UnconfirmedInserts {
-    /// By the client's number of the table.
+    /// The queues by the client's number of the table.
     queues: Vec<InsertQueue>,
     /// Bytes of inserts that were sent and are not confirmed, as the server counts them.
     in_flight: u64,

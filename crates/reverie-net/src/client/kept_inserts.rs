@@ -1,7 +1,7 @@
 //! Inserts that are confirmed and may not be on the server's disk yet.
 //!
-//! They are kept within a bound of bytes, and not reported as received: a server that starts after a loss of power, with a
-//! journal that lost its end, gets them again, and inserts those that it does not have.
+//! They are kept within a bound of bytes, and not reported as received: a server that starts after a loss of power,
+//! with a journal that lost its end, gets them again, and inserts those that it does not have.
 
 use reverie_core::table::Inserts as Items;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ pub(super) struct KeptInsert {
     /// The client's number of the table.
     pub(super) table: u32,
     pub(super) items: Items,
-    /// As they were sent.
+    /// The bytes of the insert as it was sent.
     bytes: u64,
-    /// Its position among all that were confirmed.
+    /// The position of the insert among all that were confirmed.
     order: u64,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct KeptInsert {
 pub(super) struct KeptInserts {
     /// The bytes that are kept at most.
     max_bytes: u64,
-    /// By number.
+    /// The kept inserts by number.
     all: BTreeMap<u64, KeptInsert>,
     bytes: u64,
     /// The number of inserts that were ever kept.
@@ -39,7 +39,8 @@ impl KeptInserts {
         Self { max_bytes, ..Self::default() }
     }
 
-    /// Keeps an insert that was confirmed; returns the numbers of those that have no room any more, it may be among them.
+    /// Keeps an insert that was confirmed; returns the numbers of those that have no room any more, it may be among
+    /// them.
     pub(super) fn keep(&mut self, id: u64, (table, items): (u32, Items), bytes: u64) -> Vec<u64> {
         self.confirmed += 1;
         self.bytes += bytes;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bound_is_dropped_oldest_first_and_noted_until_it_is_on_the_disk() {
+    fn inserts_beyond_the_bound_are_dropped_oldest_first_and_noted_until_they_are_on_the_disk() {
         let mut kept = KeptInserts::new(100);
         assert_eq!((keep(&mut kept, 7, 40), keep(&mut kept, 5, 40)), (vec![], vec![]));
         let before = kept.confirmed();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_or_dropped_is_not_kept() {
+    fn inserts_that_are_taken_out_or_dropped_are_not_kept() {
         let mut kept = KeptInserts::new(100);
         keep(&mut kept, 1, 40);
         assert!(kept.contains(1));

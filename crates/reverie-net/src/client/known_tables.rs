@@ -1,4 +1,4 @@
-//! The server's tables, as a client knows them.
+//! A client's copy of the descriptions of the server's tables.
 
 use super::server_description::ServerDescription;
 use reverie_core::item::Item;

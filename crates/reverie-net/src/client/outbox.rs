@@ -37,14 +37,14 @@ pub(super) enum TaskState {
     Sleeping,
 }
 
-/// Whether and how the client ends.
+/// The way in which the client ends, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClientEnding {
-    /// It does not end.
+    /// The client does not end.
     No,
-    /// It ends when all work is done: no caller can ask for more.
+    /// The client ends when all work is done: no caller can ask for more.
     Idle,
-    /// It ends at once.
+    /// The client ends at once.
     Now,
 }
 
@@ -249,7 +249,7 @@ impl Outbox {
         self.kept.store(bytes, Ordering::Relaxed);
     }
 
-    /// Why there is no connection, and since when, as a short text; `None` while connected.
+    /// The reason why there is no connection, and since when, as a short text; `None` while connected.
     pub(super) fn outage(&self) -> Option<String> {
         self.lock().outage.clone()
     }
@@ -275,7 +275,7 @@ impl Outbox {
     }
 
     /// A future that the task polls last before it sleeps.
-    /// It is pending, and callers then wake the task as `idle` says. It is ready if work was queued since the task
+    /// It is pending, and callers then wake the task according to `idle`. It is ready if work was queued since the task
     /// looked and no caller woke the task for it.
     pub(super) fn sleeps(&self, idle: TaskState) -> impl Future<Output = ()> {
         std::future::poll_fn(move |_| {
@@ -320,8 +320,8 @@ impl Outbox {
         self.lock().outage = outage;
     }
 
-    /// The server does not know these requests any more. Returns those whose draws the program has not taken, and does not
-    /// get from now on.
+    /// The server does not know these requests any more. Returns those whose draws the program has not taken, and does
+    /// not get from now on.
     pub(super) fn forget_leases(&self, requests: Vec<u64>) -> Vec<u64> {
         let mut state = self.lock();
         let is_open = |id: &u64| !state.left.leases_ended.iter().any(|(ended, _)| ended == id);
@@ -359,7 +359,7 @@ impl OutboxState {
         Ok(index as u32)
     }
 
-    /// Why no more work is taken.
+    /// The reason why no more work is taken.
     fn refusal(&self, address: &str) -> Option<Error> {
         let closed = || Error::ClientClosed { address: address.to_owned() };
         self.failed.clone().or_else(|| (self.ending == ClientEnding::Now).then(closed))
@@ -372,7 +372,8 @@ impl Lender for Outbox {
         _ = self.hand_over(lessee, keys);
     }
 
-    /// Without a connection, too: the task reports it on the next one, and keeps the request from being forgotten then.
+    /// Hands draws over, also without a connection: the task reports it on the next one, and keeps the request from
+    /// being forgotten then.
     fn hand_over(&self, lessee: &Lessee, _: &[Key]) -> bool {
         let mut state = self.lock();
         if state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some() {
@@ -395,7 +396,8 @@ impl Lender for Outbox {
         self.wake_if(state, wake);
     }
 
-    /// After a lost connection the client cannot know whether the server has given the draws to others by now.
+    /// The state of the lease: unknown after a lost connection, because the server may have given the draws to others
+    /// by now.
     fn tenure(&self, lessee: &Lessee) -> LeaseState {
         let state = self.lock();
         let is_over = state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some();

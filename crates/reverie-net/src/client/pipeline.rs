@@ -1,8 +1,8 @@
 //! Batches made by a server, with several requests in flight to hide the round trip.
 //!
 //! Draws that delete their items are leased until the program takes them. Without a connection, those that have arrived
-//! wait for the next: a server that was restarted or has forgotten the client gives them to others, and they are asked for
-//! again.
+//! wait for the next: a server that was restarted or has forgotten the client gives them to others, and they are asked
+//! for again.
 
 use super::read_ahead::ReadAhead;
 use super::remote::{Remote, SampleRequest};
@@ -40,12 +40,14 @@ struct RequestedBatch {
     since: Instant,
     trace: Option<TraceContext>,
     parts: Vec<(String, usize)>,
-    /// It arrived before the connection was lost; the ticket is that of a question which only the next can answer.
+    /// The batch arrived before the connection was lost; the ticket is that of a question that only the next can
+    /// answer.
     withheld: Option<(SampleOutcome, Ticket<bool>)>,
 }
 
 impl Pipeline {
-    /// Requests the first batches. `form` says how to read, and the schedule what to read and how far ahead.
+    /// Requests the first batches. `form` has the options for reading, the schedule the tables and how far ahead to
+    /// read.
     pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest) -> Self {
         let ahead = match schedule.budget {
             Some(budget) => ReadAhead::within(schedule.ahead, budget),
@@ -113,7 +115,7 @@ impl RequestedBatch {
     }
 }
 
-/// Whether the draws may be given to the reader.
+/// The state of the lease: whether the draws may be given to the reader.
 fn tenure(sampled: &SampleOutcome) -> LeaseState {
     sampled.batches.iter().map(DrawnBatch::tenure).max().unwrap_or(LeaseState::Held)
 }
@@ -171,7 +173,7 @@ impl Batches for Pipeline {
             let sampled = withheld.map(|(sampled, _)| Ok(sampled)).unwrap_or_else(|| ticket.cancel());
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
-        // What is dropped goes back to its table.
+        // Draws that are dropped here go back to their table.
         left.retain(|drawn| drawn.tenure() == LeaseState::Held);
         left
     }

@@ -31,7 +31,7 @@ pub struct SampleRequest {
     pub parts: Vec<(String, usize)>,
     /// Paths of the columns; `None` for all.
     pub columns: Option<Vec<String>>,
-    /// How columns of unequal lengths are returned.
+    /// The form in which columns of unequal lengths are returned.
     pub ragged: Ragged,
     /// No item is drawn twice.
     pub without_replacement: bool,
@@ -41,8 +41,8 @@ pub struct SampleRequest {
     pub at_once: bool,
     /// Returns only the draws that can be made now, and waits for none.
     pub only_now: bool,
-    /// The program acknowledges the draws, as [`Draws::lease`](reverie_core::sample::Draws::lease) says. Otherwise the client
-    /// does, when they arrive.
+    /// The program acknowledges the draws, see [`Draws::lease`](reverie_core::sample::Draws::lease). Otherwise the
+    /// client does, when they arrive.
     pub leases: bool,
 }
 
@@ -77,7 +77,7 @@ impl Remote {
         Self::on(options, &runtime, Arc::new(Tcp), session)
     }
 
-    /// As [`Remote::new`], with another runtime, network and source of randomness: for simulations.
+    /// Like [`Remote::new`], with another runtime, network and source of randomness: for simulations.
     /// `session` names the client, and must be unique.
     pub fn on(
         options: EndpointOptions,
@@ -139,15 +139,15 @@ impl Remote {
         link
     }
 
-    /// Why there is no connection, and since when, as a short text; `None` while connected.
+    /// The reason why there is no connection, and since when, as a short text; `None` while connected.
     pub fn outage(&self) -> Option<String> {
         self.outbox.outage()
     }
 
     /// Draws items; the server gathers the batch.
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
-    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none. Dropping
-    /// the ticket withdraws the request.
+    /// the ticket ends a little later (`Deadline`). Errors are in [`SampleOutcome::error`]; the ticket has none.
+    /// Dropping the ticket withdraws the request.
     pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now, leases } = request;
         let part = |(table, draws): (String, usize)| {

@@ -29,7 +29,7 @@ fn one(table: &str, request: SampleRequest, reading: &BatchOptions<'_>) -> remot
     remote::SampleRequest { parts, leases, ..form(request.without_replacement, request.windows, reading) }
 }
 
-/// How draws are made and read, as a request without tables.
+/// The way in which draws are made and read, as a request without tables.
 fn form(without_replacement: bool, windows: Option<Windows>, reading: &BatchOptions<'_>) -> remote::SampleRequest {
     let (columns, ragged) = (reading.columns.map(<[String]>::to_vec), reading.ragged);
     remote::SampleRequest {
@@ -193,7 +193,8 @@ impl Replay for Remote {
         self.outbox.insert_outcome(number)
     }
 
-    /// [`EndpointOptions::grace`](crate::endpoint::EndpointOptions::grace), or what the measured round trip needs if that is more.
+    /// [`EndpointOptions::grace`](crate::endpoint::EndpointOptions::grace), or what the measured round trip needs if
+    /// that is more.
     fn grace(&self) -> Duration {
         self.options.grace.max(self.outbox.grace())
     }

@@ -21,9 +21,9 @@ pub(super) struct Request {
     /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
     pub(super) due: Option<Instant>,
     pub(super) withdrawn: bool,
-    /// When it was sent, on any connection.
+    /// The time when it was sent, on any connection.
     pub(super) sent: Option<Instant>,
-    /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
+    /// The draws have no caller any more: the server is asked to take them back, and reports when it has.
     pub(super) returning: bool,
     pub(super) batches: Vec<DrawnBatch>,
     pub(super) arriving: Option<ArrivingBatch>,
@@ -78,8 +78,8 @@ impl Request {
         }
     }
 
-    /// The draws that have arrived, except for leased ones, which the server is asked to take back: the caller must not have them as
-    /// well.
+    /// The draws that have arrived, except for leased ones, which the server is asked to take back: the caller must not
+    /// have them as well.
     fn final_batches(&mut self) -> Vec<DrawnBatch> {
         let batches = std::mem::take(&mut self.batches);
         if self.consumes { Vec::new() } else { batches }

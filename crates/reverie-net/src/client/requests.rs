@@ -14,7 +14,7 @@ use std::sync::Weak;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a client waits for the reason why a request waits.
+/// The time for which a client waits for the reason why a request waits.
 const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 
 /// Requests by their numbers.
@@ -22,7 +22,7 @@ pub(super) struct Requests {
     /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
-    /// How long the server may wait for its journal beyond a deadline.
+    /// The time for which the server may wait for its journal beyond a deadline.
     commit_grace: Duration,
     /// Receives the program's acknowledgements of leased draws.
     lender: Weak<dyn Lender>,
@@ -74,7 +74,7 @@ impl Requests {
         self.soonest = self.wanted().filter_map(|request| Some(request.due? + self.grace())).min();
     }
 
-    /// How long after its deadline an answer may still come: its way, and the server's wait for its journal.
+    /// The time after its deadline in which an answer may still come: its way, and the server's wait for its journal.
     pub(super) fn grace(&self) -> Duration {
         self.grace.max(self.answer_time.bound()) + self.commit_grace
     }
@@ -198,7 +198,7 @@ impl Requests {
         let grace = self.grace();
         let request = self.all.get_mut(&id)?;
         if request.leased || request.returning {
-            // The draws have arrived: their lease says what becomes of them.
+            // The draws have arrived: their lease decides whether they return.
             return Some(false);
         }
         let was_sent = connected && !self.unsent.contains(&id);
@@ -356,7 +356,7 @@ impl Requests {
                 request.withdraw();
             }
             request.returning = request.answer.is_none() && request.may_hold_draws() && !request.leased;
-            // The batches are gathered again: the server keeps the draws until it knows that all arrived.
+            // The batches are gathered again: the server keeps the draws until all have arrived.
             request.batches.clear();
         }
         self.all.retain(|_, request| request.answer.is_some() || request.returning || request.leased);

@@ -15,7 +15,7 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// For a connection whose first request was answered after this time.
+    /// The round trip of a connection whose first request was answered after this time.
     pub(super) fn of(first: Duration) -> Self {
         Self { shortest: Some(first), watched: None }
     }

@@ -7,6 +7,6 @@ use reverie_core::table::TableOptions;
 pub struct ServerDescription {
     /// The version of its package.
     pub version: String,
-    /// Its tables.
+    /// The server's tables.
     pub tables: Vec<TableOptions>,
 }

@@ -123,8 +123,8 @@ impl ReconnectState {
         let address = engine.outbox.address().to_owned();
         let is_forgotten = again && (restarted || !hello.resumed);
         if is_forgotten {
-            // What the program has taken by now is its own. The others are forgotten before it can see that there is a
-            // connection.
+            // The program keeps the draws that it has taken by now. The others are forgotten before it can see that
+            // there is a connection.
             let forgotten = engine.outbox.forget_leases(engine.requests.leased_ids());
             engine.requests.return_leased(&forgotten);
         }

@@ -29,7 +29,7 @@ pub(super) struct NewRequest {
     pub(super) answer: RequestPromise,
 }
 
-/// How a request is handled.
+/// The handling of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Handling {
     /// A dropped ticket withdraws it.

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_differs_from_what_ends_early() {
+    fn bytes_that_are_no_message_differ_from_a_message_that_ends_early() {
         let too_long = [&[0][..], &(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes()].concat();
         for broken in [&[1, 0, 0, 0, 0][..], &too_long, &[0, 0, 0, 0, 1, 0xff]] {
             assert!(matches!(next(&mut messages([data(broken)])), Some(Err(FramesFailure::Broken(_)))), "{broken:?}");

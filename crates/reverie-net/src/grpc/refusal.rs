@@ -1,4 +1,4 @@
-//! Why a TLS connection failed, with advice.
+//! The reasons why a TLS connection failed, with advice.
 
 use reverie_core::Error;
 use std::io;

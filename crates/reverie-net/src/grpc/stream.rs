@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How long a closing connection may take to send what is queued.
+/// The time that a closing connection may take to send the queued messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, FramesFailure>> + Send>>;

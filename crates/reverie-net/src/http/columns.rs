@@ -88,7 +88,7 @@ fn content(output: &OutputArray, bytes: &[u8], room: &mut ResponseBudget) -> Val
     }
 }
 
-/// How the pixels of a column lie.
+/// The layout of the pixels of a column.
 struct PixelLayout {
     frames: usize,
     height: usize,

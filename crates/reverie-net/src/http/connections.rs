@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
-/// How long the head of a connection's first request may take, a TLS handshake included.
+/// The time that the head of a connection's first request may take, a TLS handshake included.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
 
 /// The open connections, up to a number.
@@ -21,7 +21,7 @@ pub(super) struct Connections {
     open: Mutex<Vec<Arc<Activity>>>,
 }
 
-/// When a connection was silent, and whether it is to end.
+/// The time since which a connection is silent, and whether it is to end.
 #[derive(Debug)]
 pub(super) struct Activity {
     /// Held for a look.
@@ -31,11 +31,11 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct ActivityState {
-    /// It had the head of a request.
+    /// The head of a request has arrived.
     has_asked: bool,
     /// A request has no complete response yet.
     is_busy: bool,
-    /// When it was opened, or its last response was complete.
+    /// The time when it was opened, or its last response was complete.
     since: Instant,
 }
 
@@ -59,7 +59,8 @@ impl Activity {
         RequestInProgress(Arc::clone(self))
     }
 
-    /// Those that never made a request first, then the longest silent; `None` for one in a request.
+    /// The order of eviction: connections that never made a request first, then the longest silent; `None` during a
+    /// request.
     fn order(&self) -> Option<(bool, Instant)> {
         let state = self.state();
         (!state.is_busy).then_some((state.has_asked, state.since))

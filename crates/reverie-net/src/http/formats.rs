@@ -10,7 +10,7 @@ const WRITTEN: [&str; 2] = ["1.0.0", "0.0.1"];
 pub(super) enum Format {
     /// OpenMetrics 1.0, for a reader that asks for it.
     OpenMetrics,
-    /// Version 0.0.4 of Prometheus' format, which every reader of metrics knows.
+    /// Version 0.0.4 of Prometheus' format, which every reader of metrics supports.
     Text,
 }
 
@@ -72,7 +72,7 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// The format 0.0.4 has a family's name with the suffix of its samples, knows no `info`, and has no end mark.
+/// The format 0.0.4 has a family's name with the suffix of its samples, no type `info`, and no end mark.
 fn text(open_metrics: &str) -> String {
     let (mut out, mut help) = (String::with_capacity(open_metrics.len() + 1024), "");
     for line in open_metrics.lines() {

@@ -30,16 +30,16 @@ use tower::Service;
 
 /// Connections at a time; for one more, the longest silent is closed.
 pub(super) const MOST_CONNECTIONS: usize = 128;
-/// How long a connection may be silent between requests.
+/// The time for which a connection may be silent between requests.
 const IDLE: Duration = Duration::from_secs(30);
-/// How long a peer may read nothing of a response.
+/// The time for which a peer may read nothing of a response.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a response that wait in this process for a slow peer, and in the system.
 const BUFFER_BYTES: usize = 64 << 10;
 const SYSTEM_BYTES: usize = 256 << 10;
 /// The pause after an error of accepting, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a stop waits for a search of items.
+/// The time for which a stop waits for a search of items.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The address, and what readers must show.
@@ -94,8 +94,8 @@ impl HttpServer {
         self.address
     }
 
-    /// Shows the figures of a training run, a JSON object, in place of earlier ones. `InvalidArgument` names a field that
-    /// is missing, unknown, invalid or too large.
+    /// Shows the figures of a training run, a JSON object, in place of earlier ones. `InvalidArgument` names a field
+    /// that is missing, unknown, invalid or too large.
     pub fn publish(&self, figures: &str) -> Result<()> {
         self.watched.publish(figures)
     }

@@ -27,7 +27,7 @@ pub use released_chunks::ReleasedChunks;
 
 /// One request of an insert message.
 pub struct ArrivedInsert {
-    /// Its number.
+    /// The number of the insert.
     pub id: u64,
     /// Index of the table, not checked.
     pub table: u32,
@@ -108,7 +108,8 @@ impl Decoder {
     }
 
     /// Bytes of the chunks that no table refers to and that are named here, or released while an item that waits has
-    /// them; and of the other named things. May include chunks that came into tables since the last [`Decoder::reckon`].
+    /// them; and of the other named things. May include chunks that came into tables since the last
+    /// [`Decoder::reckon`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
@@ -118,12 +119,12 @@ impl Decoder {
         self.names.settle();
     }
 
-    /// As [`Decoder::held_bytes`], computed now: looks at everything that is named.
+    /// Like [`Decoder::held_bytes`], computed now: looks at everything that is named.
     pub fn reckon(&mut self) -> u64 {
         self.names.reckon()
     }
 
-    /// As [`Decoder::reckon`], but where much is named only now and then.
+    /// Like [`Decoder::reckon`], but where much is named only now and then.
     pub fn reckon_paced(&mut self) -> u64 {
         self.names.reckon_paced()
     }

@@ -23,7 +23,7 @@ pub const ITEM_BYTES: u64 = 64;
 /// the table's queue, and its tickets.
 pub const WAITING_BYTES: u64 = 1024;
 
-/// As [`WAITING_BYTES`], for each item, without its form, its body and its chunks.
+/// Like [`WAITING_BYTES`], for each item, without its form, its body and its chunks.
 pub const WAITING_ITEM_BYTES: u64 = 320;
 
 /// Items of one message at most.

@@ -13,7 +13,7 @@ pub struct Row {
     pub anchor: u32,
     /// The number of its chunk or body.
     pub body: u64,
-    /// Its priority; NaN for the largest in the table.
+    /// The priority of the item; NaN for the largest in the table.
     pub priority: f64,
     /// The number of the episode that it begins in; 0 for a step inserted alone.
     pub episode: u32,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_holder_has_outlives_the_connection_and_the_server() {
+    fn memory_that_a_holder_has_outlives_the_connection_and_the_server() {
         let mut slots = MappedSlots::new(Arc::default());
         let (server, fd) = Mapping::create(SIZE).unwrap();
         let theirs = Mapping::open(&fd, SIZE).unwrap();

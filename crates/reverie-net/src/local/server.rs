@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::net::UnixListener;
 
-/// How long a closing connection may take to send what is queued.
+/// The time that a closing connection may take to send the queued messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Queued bytes wait for more up to this size, unless they include a batch of `LARGE_BATCH` bytes.
 const TOGETHER: u64 = 16 << 10;
@@ -37,7 +37,7 @@ const BREATH: Duration = Duration::from_millis(20);
 
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
-    /// Before the socket, which is closed after it.
+    /// The listed descriptor of the socket. It is declared before the socket, which is closed after it.
     _listed: ListedDescriptor,
     socket: UnixListener,
     place: SocketDirectory,

@@ -60,9 +60,9 @@ impl Drop for Memory {
 
 #[derive(Debug)]
 enum SlotsState {
-    /// Its number can be reused.
+    /// The number of the slot can be reused.
     Retired,
-    /// Not in use.
+    /// The slot is not in use.
     Free(Memory),
     /// Being written in this process.
     Taken,
@@ -73,7 +73,7 @@ enum SlotsState {
 #[derive(Debug)]
 struct SlotEntry {
     state: SlotsState,
-    /// Its bytes, also while it is taken.
+    /// The size of the slot in bytes, also while it is taken.
     size: usize,
     /// The descriptor, until the client was given it.
     descriptor: Option<OwnedFd>,

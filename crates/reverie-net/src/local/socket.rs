@@ -57,7 +57,7 @@ pub(crate) fn split(stream: UnixStream, descriptors: DescriptorPolicy) -> io::Re
     ))
 }
 
-/// Whether the peer may send descriptors.
+/// The policy for descriptors: whether the peer may send them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorPolicy {
     /// Allowed with messages that name one.
@@ -69,7 +69,7 @@ pub(crate) enum DescriptorPolicy {
 /// The receiving direction.
 #[derive(Debug)]
 pub(crate) struct SocketReader {
-    /// Before the stream, whose descriptor is closed after it.
+    /// The listed descriptor of the stream. It is declared before the stream, whose descriptor is closed after it.
     _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     buffer: Box<[u8]>,
@@ -221,7 +221,7 @@ fn receive(
 /// The sending direction. Messages are queued and sent together.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// Before the stream, whose descriptor is closed after it.
+    /// The listed descriptor of the stream. It is declared before the stream, whose descriptor is closed after it.
     _listed: Arc<ListedDescriptor>,
     stream: Arc<AsyncFd<UnixStream>>,
     out: BytesMut,

@@ -226,7 +226,7 @@ impl Batches {
 
 /// The outcome of sending a batch.
 pub(super) enum SendOutcome {
-    /// It is queued.
+    /// The batch is queued.
     Whole,
     /// There was no slot, and no permission to allocate a block.
     Refused,
@@ -237,7 +237,7 @@ pub(super) enum SendOutcome {
 /// Cells that are being sent.
 struct SentCells {
     cells: ContiguousCells,
-    /// They count for the bytes of unsent batches, as a block does.
+    /// The permit for the cells: they count for the bytes of unsent batches, as a block does.
     _leave: Arc<BlockPermit>,
 }
 
@@ -289,7 +289,7 @@ fn fill(planned: &PlannedBatch, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) ->
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
 }
 
-/// As [`fill`], with a pause before each chunk that is unpacked.
+/// Like [`fill`], with a pause before each chunk that is unpacked.
 pub(super) fn fill_pausing(
     planned: &PlannedBatch,
     draws: &Draws,

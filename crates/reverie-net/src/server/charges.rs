@@ -83,7 +83,7 @@ impl Charge {
         self.change(before, bytes)
     }
 
-    /// As [`Charge::hold`], with the result of `exactly` in place of `bytes` if those would be too many.
+    /// Like [`Charge::hold`], with the result of `exactly` in place of `bytes` if those would be too many.
     pub(super) fn hold_or_else(&mut self, bytes: u64, exactly: impl FnOnce() -> u64) -> Result<()> {
         let before = self.held;
         if self.hold(bytes).is_ok() {
@@ -94,7 +94,7 @@ impl Charge {
         self.hold(exactly())
     }
 
-    /// As [`Charge::hold`]; if they are too many, the bytes before stay, so that the next growth is refused.
+    /// Like [`Charge::hold`]; if they are too many, the bytes before stay, so that the next growth is refused.
     pub(super) fn hold_unless_too_many(&mut self, bytes: u64) {
         let before = self.held;
         if self.hold(bytes).is_err() {
@@ -102,7 +102,7 @@ impl Charge {
         }
     }
 
-    /// As [`Charge::hold`], for the bytes of an incomplete message.
+    /// Like [`Charge::hold`], for the bytes of an incomplete message.
     pub(crate) fn receive(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.unfinished {
             return Ok(());

@@ -14,7 +14,7 @@ pub(crate) struct ClientFigures {
     connection: Mutex<Connection>,
     /// Connections so far.
     connections: AtomicU64,
-    /// When its last message arrived, in microseconds since `since`.
+    /// The time when its last message arrived, in microseconds since `since`.
     seen: AtomicU64,
     /// Bytes that it holds of the server's memory, and of shared memory.
     held: AtomicU64,

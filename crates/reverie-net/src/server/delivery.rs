@@ -31,8 +31,8 @@ pub(super) struct Link {
     watch: Interval,
 }
 
-/// How long a client may read nothing of what is queued before its connection is ended, up to twice as long.
-/// It holds memory that others wait for.
+/// The time for which a client may read none of the queued messages before its connection is ended, up to twice as
+/// long. It holds memory that others wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Link {

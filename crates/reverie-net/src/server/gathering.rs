@@ -1,7 +1,7 @@
 //! Batches that take long to gather: large ones, and those whose chunks must be unpacked or read from the disk.
 //!
-//! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they wait
-//! for their turn at each chunk.
+//! Threads gather them, so that the runtime's own threads and other requests go on; where chunks are unpacked, they
+//! wait for their turn at each chunk.
 
 use super::batches::{PlannedBatch, fill_pausing};
 use super::outcome_future::OutcomeFuture;
@@ -48,7 +48,7 @@ impl GatherLimits {
         Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("no thread waits")
     }
 
-    /// As [`GatherLimits::hold`] of `all` permits, after those that wait for them.
+    /// Like [`GatherLimits::hold`] of `all` permits, after those that wait for them.
     pub(super) async fn hold_next(&self, all: usize) -> tokio::sync::OwnedSemaphorePermit {
         Arc::clone(&self.chunks).acquire_many_owned(all as u32).await.expect("never closed")
     }
@@ -113,7 +113,7 @@ pub(super) struct Gathering {
     ended: Arc<GatherCancellation>,
 }
 
-/// Whether a batch is still wanted.
+/// The cancellation of gathering: set once the batch is no longer wanted.
 #[derive(Default)]
 struct GatherCancellation {
     is_ended: AtomicBool,

@@ -13,7 +13,7 @@ pub(super) struct SessionInserts {
     pub(super) waiting: HashMap<u64, WaitingInsert>,
     /// Bytes of the waiting inserts that this connection sent, as its client counts them.
     pub(super) in_flight: u64,
-    /// The same for each table, by its number.
+    /// Bytes of the waiting inserts for each table, by its number.
     pub(super) in_flight_of: HashMap<u32, u64>,
     /// Bytes of the waiting inserts that the connection before this one sent last. The client sends the wanted ones
     /// again.
@@ -25,7 +25,7 @@ pub(super) struct SessionInserts {
     connection: u32,
     /// Inserts that were sent again while they were being withdrawn.
     pub(super) returned: HashMap<u64, ArrivedInsert>,
-    /// Whether the client was notified that inserts wait.
+    /// True if the client was notified that inserts wait.
     held: bool,
     /// The tables that this session inserted into, now or before a checkpoint.
     pub(super) tables: Vec<Arc<SharedTable>>,
@@ -169,7 +169,7 @@ impl SessionInserts {
         waiting.is_some_and(|waiting| std::mem::take(&mut waiting.left))
     }
 
-    /// Whether inserts wait, if the client must be notified of a change.
+    /// True if inserts wait, and `None` if the client need not be notified of a change.
     pub(super) fn held(&mut self) -> Option<bool> {
         let held = !self.waiting.is_empty();
         (std::mem::replace(&mut self.held, held) != held).then_some(held)

@@ -15,9 +15,9 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// Allows an address that is not loopback without TLS, but never without the token.
     pub insecure: bool,
-    /// Also listen on a Unix socket, for clients of the same host and user.
+    /// The server also listens on a Unix socket, for clients of the same host and user.
     pub local: bool,
-    /// How long a stop waits for work in progress.
+    /// The time for which a stop waits for work in progress.
     pub grace: Duration,
     /// Limits on the memory that connections use.
     pub limits: Limits,
@@ -43,7 +43,7 @@ pub struct Limits {
     pub max_pending_requests: usize,
     /// Bytes of batches of one session that are gathered and not sent yet, or of its slots in shared memory.
     pub session_batch_bytes: u64,
-    /// The same of all sessions together.
+    /// Bytes of batches of all sessions together that are gathered and not sent yet, or of their slots.
     pub total_batch_bytes: u64,
     /// Bytes that all sessions together use in addition to the tables.
     /// These are cells that no item has, waiting inserts, draws that are being sent, outcomes that were not received,
@@ -51,7 +51,7 @@ pub struct Limits {
     pub total_session_bytes: u64,
     /// Unpacked bytes of the packed chunks of one batch.
     pub batch_unpacked_bytes: u64,
-    /// How long a session is remembered after its connection was lost.
+    /// The time for which a session is remembered after its connection was lost.
     pub linger: Duration,
     /// The server's memory, and its part for connections, in bytes: the other limits come from them.
     /// See [`Limits::within`].

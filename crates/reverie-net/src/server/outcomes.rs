@@ -55,7 +55,7 @@ struct ConsecutiveInserts {
     bytes: u64,
     /// The number of keys that were not received.
     left: usize,
-    /// How many, from the front, are known to be received.
+    /// The number of outcomes, from the front, that are known to be received.
     behind: usize,
 }
 
@@ -77,7 +77,7 @@ impl RequestOutcome {
 pub(super) enum RequestStatus<'a> {
     /// The request is new, or waits.
     New,
-    /// Its outcome was received.
+    /// The outcome was received.
     Received,
     /// The keys of an insert.
     Keys(&'a Keys),
@@ -86,7 +86,8 @@ pub(super) enum RequestStatus<'a> {
 }
 
 impl Outcomes {
-    /// The outcomes of a session from before the start of its server: inserts that are done, and leased draws by request.
+    /// The outcomes of a session from before the start of its server: inserts that are done, and leased draws by
+    /// request.
     pub(super) fn restored(done: Arrivals, leases: Vec<(u64, Lease)>) -> Self {
         let mut outcomes = Self::default();
         let mut held = BTreeMap::<u64, Lease>::new();
@@ -335,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_know_what_a_plain_list_of_keys_knows(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
+        fn runs_have_the_keys_of_a_plain_list(steps in prop::collection::vec((0_u8..4, 1_u64..40, 1_u64..9), 1..60)) {
             let (mut outcomes, mut model) = (Outcomes::default(), BTreeMap::<u64, ()>::new());
             let (mut next, mut below) = (1, 0);
             for (step, number, count) in steps {

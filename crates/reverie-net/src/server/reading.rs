@@ -1,4 +1,4 @@
-//! How a client reads a batch.
+//! The form in which a client reads a batch.
 
 use crate::convert;
 use crate::proto;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// The bytes of a draw before it is gathered, and those sent for it in addition to its columns.
 pub(super) const DRAW_BYTES: u64 = 128;
-/// The same for a draw that a table deletes: it may have to be sent as a batch of its own.
+/// The bytes of a draw that a table deletes: it may have to be sent as a batch of its own.
 const ALONE_BYTES: u64 = 1024;
 
 /// Draws that are being sent to the client.
@@ -73,7 +73,7 @@ impl DrawDelivery {
         Self { error: Some(error), ..Self::empty(id, reading) }
     }
 
-    /// True where draws are leased.
+    /// True if draws are leased.
     pub(super) fn is_leased(&self) -> bool {
         !self.lease.is_empty()
     }
@@ -110,9 +110,10 @@ impl DrawDelivery {
 
     /// Replaces the first group, which cannot be sent as one batch, and ends the answer with the error.
     ///
-    /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each becomes
-    /// a batch of its own, of the whole item. They go back to their places in the table if memory ran out, or if one alone
-    /// cannot be sent either. Only a damaged item is dropped: back in its table it would end every later request.
+    /// Draws of tables that keep their items are dropped. Those of a table that deletes them exist only here: each
+    /// becomes a batch of its own, of the whole item. They go back to their places in the table if memory ran out, or
+    /// if one alone cannot be sent either. Only a damaged item is dropped: back in its table it would end every later
+    /// request.
     pub(super) fn split_first(&mut self, error: Error) {
         let before = self.sent.iter().map(Draws::len).sum();
         let first = self.groups.pop_front();
@@ -180,7 +181,7 @@ impl WaitLimit {
     }
 }
 
-/// How often, at most, an insert checks whether a copy ahead of it was dropped at its time limit.
+/// The shortest interval at which an insert checks whether a copy ahead of it was dropped at its time limit.
 /// Everything else that it may wait for wakes it.
 const RETRY: Duration = Duration::from_millis(50);
 

@@ -72,22 +72,22 @@ pub(super) struct CancellableRequest {
 }
 
 impl CancellableRequest {
-    /// For a request that leaves nothing behind when it is withdrawn.
+    /// A request that leaves nothing behind when it is withdrawn.
     pub(super) fn new(sender: oneshot::Sender<()>) -> Self {
         Self { sender: Some(sender), drawing: None, has_effect: false }
     }
 
-    /// For a request for draws.
+    /// A request for draws.
     pub(super) fn of_draws(sender: oneshot::Sender<()>, drawing: Arc<DrawRequest>) -> Self {
         Self { drawing: Some(drawing), ..Self::new(sender) }
     }
 
-    /// For a change that is done and waits for its commit.
+    /// A change that is done and waits for its commit.
     pub(super) fn of_change(sender: oneshot::Sender<()>) -> Self {
         Self { has_effect: true, ..Self::new(sender) }
     }
 
-    /// For a request that finishes whether its client waits for it or not.
+    /// A request that finishes whether its client waits for it or not.
     pub(super) fn never() -> Self {
         Self { sender: None, drawing: None, has_effect: true }
     }
@@ -114,7 +114,7 @@ impl DrawRequest {
     }
 }
 
-/// The name of a session, and its part of what the server knows of it.
+/// The name of a session, and its part of the server's state.
 pub(super) struct SessionIdentity {
     pub(super) id: SessionId,
     pub(super) arrivals: mpsc::Receiver<Box<dyn ServerConnection>>,
@@ -135,12 +135,12 @@ pub(super) struct Session {
     pub(super) connection: u64,
     /// Waiting requests that the client returned.
     pub(super) unwanted: HashSet<u64>,
-    /// How long a stop waits for the acknowledgement of draws that were sent.
+    /// The time for which a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<DrawDelivery>,
     pub(super) inserts: SessionInserts,
-    /// Without a connection: the chunks that waiting inserts have.
+    /// The chunks that waiting inserts have, while there is no connection.
     released: ReleasedChunks,
     pub(super) episodes: Arc<Episodes>,
     pub(super) credit: Credit,
@@ -166,8 +166,8 @@ pub(super) struct Session {
 
 impl Session {
     /// Makes a session. One without a name answers one message and ends.
-    /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the leased
-    /// draws of a session of that name from before this server's start.
+    /// `forgot`: a session of that name existed, and its outcomes are lost. `done` and `leases`: the inserts and the
+    /// leased draws of a session of that name from before this server's start.
     pub(super) fn new(
         shared: &Arc<ServerState>,
         named: Option<SessionIdentity>,

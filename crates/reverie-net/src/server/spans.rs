@@ -26,7 +26,7 @@ pub struct Wait {
     pub reason: &'static str,
     /// The reason as a sentence, as it was when the wait began.
     pub text: String,
-    /// How long.
+    /// The time waited.
     pub took: Duration,
 }
 
@@ -161,7 +161,8 @@ impl OpenSpans {
         }
     }
 
-    /// Forgets what the message that was handled has announced and does not have: a peer could make many sessions keep it.
+    /// Forgets what the message that was handled has announced and does not have: a peer could make many sessions keep
+    /// it.
     pub(super) fn handled(&mut self) {
         if !self.announced.is_empty() {
             self.announced = VecDeque::new();
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_message_announces_and_does_not_have_is_forgotten_with_it() {
+    async fn traces_that_a_message_announces_and_does_not_have_are_forgotten_with_it() {
         let (_, mut open) = on();
         open.announce(&[traced(1), traced(7)]);
         begin(&mut open, 1);

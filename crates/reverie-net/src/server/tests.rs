@@ -162,7 +162,7 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
 }
 
 #[tokio::test]
-async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays_known() {
+async fn waiting_inserts_of_a_session_that_panics_do_not_go_in_and_those_that_are_in_stay_known() {
     let shared = shared(10, Limits::default(), None);
     let table = Arc::clone(shared.tables.get("a").unwrap());
     let (connection, _) = connect_as(&shared, 3).await;
@@ -181,7 +181,7 @@ async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays
 }
 
 #[tokio::test]
-async fn a_way_that_brings_no_token_is_asked_to_prove_that_it_knows_it_and_is_shown_that_the_server_does() {
+async fn a_transport_without_a_token_is_asked_to_prove_that_it_has_it_and_gets_the_proof_of_the_server() {
     let shared = shared(10, Limits::default(), Some("secret"));
     for (token, prover, admitted) in
         [("wrong", Prover::Client, false), ("secret", Prover::Server, false), ("secret", Prover::Client, true)]

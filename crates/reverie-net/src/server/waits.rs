@@ -3,7 +3,7 @@
 use reverie_core::table::{InsertReason, SampleReason, SharedTable};
 use std::sync::Arc;
 
-/// Why an insert waits. `committed`: it is in its table, and only the journal has not written it.
+/// The reason why an insert waits. `committed`: it is in its table, and only the journal has not written it.
 pub(super) fn insert(table: &SharedTable, committed: bool) -> (&'static str, String) {
     let why = table.why();
     match why.insert_reason {
@@ -22,7 +22,7 @@ pub(super) fn insert(table: &SharedTable, committed: bool) -> (&'static str, Str
     }
 }
 
-/// Why draws from some of these tables wait. `journaled`: they may wait until a journal has written them.
+/// The reason why draws from some of these tables wait. `journaled`: they may wait until a journal has written them.
 pub(super) fn sample<'a>(
     tables: impl IntoIterator<Item = &'a Arc<SharedTable>>,
     journaled: bool,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// How long a new connection may be silent.
+/// The time for which a new connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl ServerState {
@@ -130,7 +130,7 @@ impl ServerState {
     }
 }
 
-/// Proves that this end knows the token, and asks the same of the other end. The token itself is never sent.
+/// Proves that this end has the token, and asks the same of the other end. The token itself is never sent.
 async fn challenge(
     connection: &mut dyn ServerConnection,
     token: &Token,

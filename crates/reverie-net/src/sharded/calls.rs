@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// How long a response that needs no waiting may take, also past the caller's deadline.
+/// The time that a response that needs no waiting may take, also past the caller's deadline.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Requests to servers.
@@ -36,7 +36,8 @@ impl RequestEnd {
         Self { runtime: runtime.clone(), deadline, withdrawal: withdrawal.clone(), is_change: false }
     }
 
-    /// The same end for a change. If it is withdrawn, each server has a moment to report that it has not committed what it did.
+    /// This end for a change. If it is withdrawn, each server has a moment to report that it has not committed its
+    /// part.
     pub(super) fn of_change(&self) -> Self {
         Self { is_change: true, ..self.clone() }
     }

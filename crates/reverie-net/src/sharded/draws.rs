@@ -31,14 +31,14 @@ pub(super) struct DrawsOutcome {
     pub(super) error: Option<Error>,
 }
 
-/// How draws are made.
+/// The method by which draws are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrawMethod {
-    /// By the masses that the servers report first.
+    /// Draws by the masses that the servers report first.
     Asks,
-    /// By the known masses, if they can be corrected afterwards.
+    /// Draws by the known masses, if they can be corrected afterwards.
     Guesses,
-    /// As runs of items of the same form.
+    /// Draws as runs of items of the same form.
     Runs,
 }
 
@@ -194,7 +194,7 @@ impl Draws<'_> {
         self.table.members().refuse_none()
     }
 
-    /// As `draw`, one part for each run of items of the same form.
+    /// Like `draw`, one part for each run of items of the same form.
     async fn draw_runs(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
         let split = table.model().split(count as u64);
@@ -231,10 +231,10 @@ impl Draws<'_> {
         table.members().refuse_none()
     }
 
-    /// As `draw`, spread by the last known tallies, in one round trip for nearly all draws.
+    /// Like `draw`, spread by the last known tallies, in one round trip for nearly all draws.
     ///
-    /// If masses have changed since, some of the draws are repeated, so that all are spread by the current masses. Makes
-    /// none if the servers must be asked first. Not for tables whose draws depend on each other.
+    /// If masses have changed since, some of the draws are repeated, so that all are spread by the current masses.
+    /// Makes none if the servers must be asked first. Not for tables whose draws depend on each other.
     async fn guess(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let table = self.table;
         let Some(split) = self.known(count as u64) else { return Ok(()) };
@@ -278,8 +278,8 @@ impl Draws<'_> {
 
     /// The split of draws by the known tallies; `None` if the servers must be asked first.
     ///
-    /// That is if a tally is missing, if a server was restarted, if there are no items or the limits allow fewer draws, or if a server is in this
-    /// process, where asking costs no more than drawing.
+    /// That is if a tally is missing, if a server was restarted, if there are no items or the limits allow fewer draws,
+    /// or if a server is in this process, where asking costs no more than drawing.
     fn known(&self, count: u64) -> Option<Split> {
         let mut model = self.table.model();
         let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));

@@ -25,7 +25,7 @@ pub(super) const MAX_SHARDS: usize = 64;
 pub struct Shard {
     /// Reaches it.
     pub replay: Arc<dyn Replay>,
-    /// Its address, or "in this process".
+    /// The address of the server, or "in this process".
     pub address: String,
 }
 
@@ -67,7 +67,7 @@ impl Sharded {
         Self::on(shards, options, &runtime::handle()?)
     }
 
-    /// As [`Sharded::new`], with another runtime: for simulations.
+    /// Like [`Sharded::new`], with another runtime: for simulations.
     pub fn on(shards: Vec<Shard>, options: ShardedOptions, runtime: &Handle) -> Result<Arc<Self>> {
         if shards.is_empty() || shards.len() > MAX_SHARDS {
             let reason = format!("shards must be 1 to {MAX_SHARDS}, got {}", shards.len());
@@ -162,7 +162,7 @@ impl Sharded {
         })
     }
 
-    /// As [`Sharded::at`], as a task: no caller drives it.
+    /// Like [`Sharded::at`], as a task: no caller drives it.
     ///
     /// Otherwise the first request for a table could keep others from opening it.
     pub(super) fn unawaited<T, F>(

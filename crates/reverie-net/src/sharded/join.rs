@@ -10,7 +10,7 @@ use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// How batches are read; owns its paths.
+/// The options for reading batches; owns its paths.
 #[derive(Clone, Debug)]
 pub(super) struct ShardedReadOptions {
     pub(super) columns: Option<Vec<String>>,
@@ -31,7 +31,7 @@ impl ShardedReadOptions {
 /// The draws of one server, as a part of a batch.
 pub(super) struct Part {
     pub(super) drawn: DrawnBatch,
-    /// How many of them are used, from the first.
+    /// The number of draws that are used, from the first.
     pub(super) len: usize,
     /// The probability with which the server was chosen: it multiplies the draws' own.
     pub(super) chance: f64,

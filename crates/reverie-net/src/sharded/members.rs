@@ -58,9 +58,9 @@ struct Member {
 #[derive(Default)]
 struct ShardState {
     is_lost: bool,
-    /// It is being asked whether it can be reached.
+    /// The server is being asked whether it can be reached.
     is_doubted: bool,
-    /// Its number in keys; `None` before its first answer.
+    /// The server's number in keys; `None` before its first answer.
     number: Option<u8>,
     /// The number of its last answer, also if that was refused.
     reported: Option<u8>,

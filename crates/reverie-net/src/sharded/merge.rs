@@ -162,7 +162,7 @@ pub(super) fn links(members: &Members) -> Option<ConnectionInfo> {
     })
 }
 
-/// Which requests wait at a table, at each server and here.
+/// The requests that wait at a table, at each server and here.
 pub(super) fn waits(table: &Table, each: Vec<(usize, WaitSummary)>) -> WaitSummary {
     let text = table.why();
     let (size, counters, sample_reason, mut insert_reason) = {

@@ -36,7 +36,7 @@ pub struct Model {
 
 #[derive(Clone, Debug, Default)]
 struct ModelShard {
-    /// Its last tally; `None` before the first.
+    /// The shard's last tally; `None` before the first.
     tally: Option<Tally>,
     /// False while it cannot be reached: its counters count, its items do not.
     present: bool,
@@ -65,7 +65,7 @@ impl ModelShard {
         self.past.samples + now.saturating_sub(self.start.samples + self.discarded)
     }
 
-    /// Its last tally, while it can be reached.
+    /// The shard's last tally, while it can be reached.
     fn here(&self) -> Option<&Tally> {
         self.tally.as_ref().filter(|_| self.present)
     }
@@ -78,7 +78,7 @@ impl Model {
         Self { limiter, random, shards: vec![ModelShard::default(); num_shards], among_others: false }
     }
 
-    /// The same, as one of several clients under this limiter, each with tallies of its own.
+    /// This model as that of one of several clients under this limiter, each with tallies of its own.
     ///
     /// All of them have to count alike, whenever they began: earlier incarnations are forgotten, and only the shards'
     /// own counters count.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// How long closing waits for the task.
+/// The time for which closing waits for the task.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The task and its queue.
@@ -42,9 +42,9 @@ struct PrefetchQueue {
 
 #[derive(Default)]
 struct PrefetchState {
-    /// With the trace that each batch was drawn for.
+    /// The ready batches, each with the trace that it was drawn for.
     ready: VecDeque<(Result<DrawnBatch>, Option<TraceContext>)>,
-    /// That of the reader's call that last made room, or of the one that made the iterator.
+    /// The trace of the reader's call that last made room, or of the one that made the iterator.
     trace: Option<TraceContext>,
     /// The draws of a batch that was not finished.
     unfinished: Option<DrawnBatch>,
@@ -221,7 +221,7 @@ impl Batches for PrefetchTask {
         }
     }
 
-    /// What is drawn from several servers is not leased.
+    /// Does nothing: draws from several servers are not leased.
     fn again(&mut self) {}
 
     fn close(&mut self) -> Vec<DrawnBatch> {
@@ -250,7 +250,7 @@ impl SingleServerBatches {
 }
 
 impl Batches for SingleServerBatches {
-    /// As of several servers: ends when the client is closed, and takes note of a lost server.
+    /// Ends when the client is closed, and takes note of a lost server, like batches of several servers.
     fn next(&mut self, timeout: Duration) -> Option<Result<Option<DrawnBatch>>> {
         if self.has_ended {
             return Some(Ok(None));

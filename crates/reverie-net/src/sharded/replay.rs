@@ -215,7 +215,7 @@ impl Replay for Sharded {
         })
     }
 
-    /// Not one decision over all servers. Keys of servers that cannot be reached are stale.
+    /// Changes items server by server, not in one decision. Keys of servers that cannot be reached are stale.
     fn mutate(
         &self,
         table: &str,

@@ -166,7 +166,7 @@ impl Table {
         self.exchange(end, wants).await
     }
 
-    /// The same, in a turn.
+    /// Like `refresh`, for a caller that has the turn.
     pub(super) async fn exchange(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
         let grants = match self.kind.grants {
             true => self.model().rations(wants),
@@ -266,7 +266,7 @@ impl Table {
         self.model().inserts_left().filter(|_| self.kind.is_limited)
     }
 
-    /// Why draws and inserts wait, over all servers, by their last responses.
+    /// The reason why draws and inserts wait, over all servers, by their last responses.
     pub(super) fn why(&self) -> String {
         let (model, waiting) = (self.model(), self.queue().len());
         let counters = model.counters();

@@ -19,7 +19,7 @@ pub trait ServerConnection: Send {
     /// The peer, for the log.
     fn peer(&self) -> String;
 
-    /// True if the transport checked the token; otherwise the client must prove that it knows it.
+    /// True if the transport checked the token; otherwise the client must prove that it has it.
     fn authenticated(&self) -> bool;
 
     /// The newcomer, if the connection is not admitted yet.
@@ -44,7 +44,8 @@ pub trait ServerConnection: Send {
     /// If it names a slot as fresh, the slot's descriptor is sent with it. Does nothing on a lost connection.
     fn send(&mut self, message: ServerMessage);
 
-    /// As [`ServerConnection::send`], for a message that may overtake queued batches and their parts, and belongs to none of them.
+    /// Like [`ServerConnection::send`], for a message that may overtake queued batches and their parts, and belongs to
+    /// none of them.
     fn send_ahead(&mut self, message: ServerMessage) {
         self.send(message);
     }
@@ -54,7 +55,7 @@ pub trait ServerConnection: Send {
         false
     }
 
-    /// As [`ServerConnection::send`], for a part of the batch `id` with these bytes, starting at `offset`.
+    /// Like [`ServerConnection::send`], for a part of the batch `id` with these bytes, starting at `offset`.
     fn send_part(&mut self, id: u64, offset: u64, mut data: Pieces) {
         let data = data.copy_to_bytes(data.remaining());
         self.send(ServerMessage { body: Some(Body::Part(Part { id, offset, data })) });

@@ -9,7 +9,7 @@ use reverie_net::convert;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, Part};
 
-/// What is known of four draws, without columns: seven arrays of four 8-byte numbers.
+/// The size in bytes of a batch of four draws without columns: seven arrays of four 8-byte numbers.
 const BYTES: u64 = 7 * 4 * 8;
 
 /// A client's answer where the server announces four draws of so many bytes, and then sends these parts.

@@ -1,4 +1,4 @@
-//! What is left of a caller's timeout after an outage, and how long an answer is waited for beyond it.
+//! The remainder of a caller's timeout after an outage, and how long a client waits for an answer beyond it.
 
 use super::fake::FakeServer;
 use super::support::{Rows, SECOND, assert_batch, connected, draws, next_inserts, send_batch};

@@ -104,7 +104,7 @@ async fn a_table_that_confirms_nothing_has_half_of_the_credit_and_what_is_left_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_says_how_much_it_has_in_flight_and_knows_the_shortest_round_trip() {
+async fn a_client_reports_how_much_it_has_in_flight_and_the_shortest_round_trip() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     assert!(client.round_trip().unwrap().is_zero());
@@ -155,7 +155,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
     let tickets: Vec<_> = (0..10).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
     let (first, requests) = next_inserts(&mut talk).await;
     assert_eq!(requests, 10);
-    // Of ten: the first four are in, the seventh is refused, the tenth was in before.
+    // Ten inserts: the first four are in, the seventh is refused, the tenth was in before.
     say_inserted(&talk, first, 0..4).await;
     let refusal = Error::InvalidArgument("no".to_owned());
     talk.reply(first + 6, reply::Body::Error(convert::error::encode(&refusal))).await;
@@ -182,7 +182,7 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restarted_server_until_it_is_there() {
+async fn confirmed_inserts_that_may_not_be_on_the_disk_are_sent_again_to_a_restarted_server_until_they_are_there() {
     let fake = FakeServer::start();
     fake.inside.durable_later.store(true, Ordering::SeqCst);
     let client = fake.client(SECOND);
@@ -237,7 +237,7 @@ async fn what_was_confirmed_and_may_not_be_on_the_disk_is_sent_again_to_a_restar
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_confirmed_inserts_cannot_be_sent_again_the_next_request_for_the_disk_reports_it_and_none_is_held_back() {
+async fn confirmed_inserts_that_cannot_be_sent_again_are_reported_to_the_next_request_and_none_is_held_back() {
     let fake = FakeServer::start();
     fake.inside.durable_later.store(true, Ordering::SeqCst);
     let client = fake.client(SECOND);
@@ -274,7 +274,7 @@ async fn where_confirmed_inserts_cannot_be_sent_again_the_next_request_for_the_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_is_an_error() {
+async fn inserts_sent_to_a_server_that_forgot_the_session_are_not_sent_twice_and_are_an_error() {
     forgotten_by(|_| ()).await;
 }
 
@@ -354,7 +354,7 @@ async fn an_insert_into_a_table_that_the_restarted_server_does_not_have_is_refus
     let kept = client.insert("replay", rows.inserts()).unwrap();
     let mut talk = fake.session().await;
     let (first, _) = next_inserts(&mut talk).await;
-    // Connected, so that the client knows what is gone.
+    // The client has connected, and has the server's new list of tables.
     let ticket = client.insert("other", rows.inserts()).unwrap();
     let outcome = tokio::time::timeout(100 * SECOND, ticket).await.expect("an answer");
     assert!(matches!(&outcome, Err(Error::UnknownTable { name, known }) if name == "other" && known == &["replay"]));

@@ -1,4 +1,4 @@
-//! Draws that the server keeps until it knows that the client, or its program, has them.
+//! Draws that the server keeps until the client, or its program, has acknowledged them.
 
 use super::fake::{FakeServer, FakeSession};
 use super::support::{SECOND, acknowledged, draws, returned, send_batch, send_kind};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tonic::Status;
 
-/// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the connection.
+/// The number of a request whose draws the client has got, of a table that deletes sampled items or not, and the
+/// connection.
 async fn drawn(fake: &FakeServer, client: &Arc<Remote>, leased: bool) -> (u64, FakeSession) {
     let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
@@ -86,7 +87,7 @@ async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_ends_says_what_it_has_and_leaves() {
+async fn a_client_that_ends_reports_what_it_has_and_leaves() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
@@ -139,7 +140,7 @@ async fn draws_that_the_server_is_asked_to_take_back_are_not_given_to_the_caller
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_got_draws_connects_again_to_say_so_though_nobody_asks_it_for_anything() {
+async fn a_client_that_got_draws_connects_again_to_report_it_without_a_further_call() {
     for leased in [true, false] {
         let fake = FakeServer::start();
         let client = fake.client(SECOND);

@@ -136,7 +136,7 @@ async fn a_batch_that_the_program_drops_unread_is_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_knows_the_client() {
+async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_resumes_the_client() {
     let fake = FakeServer::start();
     let (mut pipeline, [first, second], talk) = two_ahead(&fake).await;
     fake.refuse();

@@ -1,4 +1,4 @@
-//! What is asked and answered, and the connections for it.
+//! Requests, responses, and the connections for them.
 
 use super::fake::{ADDRESS, FakeServer, FakeSession};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, ids, send_batch};
@@ -55,7 +55,7 @@ async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_is_sent() {
+async fn a_request_behind_one_that_was_withdrawn_before_it_was_sent_is_sent() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let mut talk = connected(&fake, &client).await;
@@ -119,7 +119,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
+async fn draws_come_with_the_reason_why_there_are_not_more() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(8), Some(SECOND));
@@ -162,7 +162,7 @@ async fn requests_without_a_waiting_caller_are_sent_together_unless_one_waits_or
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_number() {
+async fn a_request_without_a_response_is_sent_again_on_the_next_connection_under_its_number() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let (sample, update) = (
@@ -207,7 +207,8 @@ async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
     assert_batch(&sample.await.unwrap(), 64);
 }
 
-/// A reset whose answer was lost, when the client is back at a server with this incarnation that knows the session or not.
+/// A reset whose answer was lost, and the client's next session, at a server with this incarnation that remembers the
+/// earlier session if `resumed`.
 async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>, FakeSession) {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
@@ -224,7 +225,7 @@ async fn reset_of_a_lost_answer(incarnation: u64, resumed: bool) -> (Ticket<()>,
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_that_may_be_done_is_sent_again_only_to_a_server_that_knows_whether_it_was() {
+async fn a_reset_that_may_be_done_is_sent_again_only_to_a_server_that_remembers_whether_it_was() {
     let (reset, mut talk) = reset_of_a_lost_answer(7, true).await;
     let asked = talk.request().await;
     assert!(matches!(asked.body, Some(request::Body::Reset(_))));
@@ -350,7 +351,7 @@ async fn closing_ends_what_waits_and_what_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_will_not_pass_is_refused_at_once() {
+async fn permanent_refusals_are_reported_at_once() {
     let fake = FakeServer::start();
     *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("a token is needed"));
     let client: Arc<Remote> = fake.client(60 * SECOND);
@@ -410,7 +411,7 @@ fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_gi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
+async fn a_client_whose_first_question_was_withdrawn_is_answered_at_its_second() {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     // The task sleeps by then; one that had not looked yet would look again of its own accord.

@@ -36,7 +36,7 @@ pub async fn send_batch(talk: &FakeSession, id: u64, n: usize, part: usize, shif
     send_kind(talk, id, n, (part, shift), (new_head, true, false)).await;
 }
 
-/// As `send_batch`, the last of its answer or not, and leased or not.
+/// Like `send_batch`; the batch is the last of its answer or not, and leased or not.
 pub async fn send_kind(
     talk: &FakeSession,
     id: u64,
@@ -68,7 +68,7 @@ pub async fn send_kind(
     }
 }
 
-/// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
+/// Checks a batch by its description; the binding would read the block through its pointer.
 pub fn assert_batch(sampled: &SampleOutcome, n: usize) {
     assert_eq!(sampled.error, None);
     let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
@@ -158,7 +158,7 @@ pub fn returned(talk: &FakeSession) -> Vec<u64> {
     talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
 }
 
-/// True if the server knows that the draws of the request have arrived.
+/// True if it was reported to the server that the draws of the request have arrived.
 pub fn acknowledged(talk: &FakeSession, id: u64) -> bool {
     talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }

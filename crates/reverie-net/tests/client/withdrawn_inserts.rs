@@ -153,7 +153,7 @@ async fn an_insert_that_waits_to_be_sent_again_is_asked_for_when_it_is_withdrawn
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_insert_that_was_never_sent_is_withdrawn_without_asking_anybody() {
+async fn an_insert_that_was_never_sent_is_withdrawn_without_a_request() {
     let fake = FakeServer::start();
     let (client, mut rows, first, _) = in_doubt(&fake).await;
     let mut second = client.insert("replay", rows.inserts()).unwrap();

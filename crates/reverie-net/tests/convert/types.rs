@@ -253,7 +253,7 @@ proptest! {
                 evicted: counts[54], sampled_present: counts[55], sampled_unique: counts[56], updated: counts[57],
                 stale_updates: counts[58], stale_deletes: counts[59], single_steps: counts[60],
                 deleted_episodes: counts[61], age_histogram: counts[..48].try_into().unwrap(),
-                // What a float holds exactly.
+                // A number that a float holds exactly.
                 age_sum: u128::from(counts[62] >> 11), times_histogram: counts[20..38].try_into().unwrap(), draws_of_left: counts[47],
             },
             times: Times {
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_shard_holds_comes_back_as_it_went(
+    fn the_tally_of_a_shard_is_decoded_as_it_was_encoded(
         shard in any::<u8>(), incarnation in any::<u64>(), counts in vec(0_u64..1 << 60, 5),
         total in prop_oneof![0.0_f64..1e300, Just(f64::INFINITY)],
         smallest_probability in proptest::option::of(1e-9_f64..=1.0), ration in any::<Option<u64>>(),
@@ -285,7 +285,7 @@ proptest! {
         let mass = reverie_core::table::selector::Mass { total, zeros: counts[3] };
         let tally = reverie_core::table::Tally {
             shard, incarnation, size: counts[0], mass, smallest_probability, counters, ration, waiting_inserts: counts[4],
-            // What a float holds exactly.
+            // A number that a float holds exactly.
             now: Duration::from_millis(u64::from(shard) * 125),
         };
         let seen = tally.seen(counts[3]);
@@ -342,7 +342,7 @@ proptest! {
         };
         if let Ok(message) = proto::PatternDef::decode(&tamper(item::encode_pattern(1, &pattern).encode_to_vec())[..])
             && let Ok((number, pattern)) = item::decode_pattern(message) {
-                // What is let through can be counted and sent on.
+                // A pattern that is accepted can be counted and sent on.
                 let total: usize = pattern.columns.iter().map(|column| column.spec.elements().max(column.cells.len())).max().unwrap();
                 prop_assert!(total < usize::MAX);
                 prop_assert_eq!(item::decode_pattern(item::encode_pattern(number, &pattern)).unwrap().1, pattern);

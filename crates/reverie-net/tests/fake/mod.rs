@@ -32,7 +32,7 @@ pub struct FakeServer {
     sessions: Mutex<mpsc::UnboundedReceiver<FakeSession>>,
 }
 
-/// What the fake's service shares with its network.
+/// The state that the fake's service shares with its network.
 pub struct FakeServerState {
     streams: Mutex<Option<mpsc::UnboundedSender<io::Result<DuplexStream>>>>,
     opened: mpsc::UnboundedSender<FakeSession>,
@@ -40,13 +40,13 @@ pub struct FakeServerState {
     pub protocol: AtomicU64,
     pub refusal: Mutex<Option<Status>>,
     pub attempts: AtomicU64,
-    /// How many of its two tables it has.
+    /// The number of its two tables that the server has.
     pub num_tables: AtomicU64,
     /// Milliseconds until it describes itself: as over a long link.
     pub delay_ms: AtomicU64,
-    /// What it confirms is on its disk later.
+    /// True if inserts are on its disk only some time after it confirms them.
     pub durable_later: AtomicBool,
-    /// How long it may wait for its journal beyond a deadline.
+    /// The time for which the server may wait for its journal beyond a deadline.
     pub commit_grace_ms: AtomicU32,
 }
 
@@ -100,7 +100,8 @@ impl FakeServer {
         self.session_with(true, false).await
     }
 
-    /// The same of a server that knows the session or not, and reports that it has forgotten what it did.
+    /// The next session that a client opens. `resumed`: the server remembers the client's session; `forgot`: it reports
+    /// that it has forgotten some of its requests.
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> FakeSession {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {

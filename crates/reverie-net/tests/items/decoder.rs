@@ -1,4 +1,4 @@
-//! What the decoder refuses, and what it makes of numbers.
+//! The messages that the decoder refuses, and the numbers that it decodes.
 
 use super::support::{content, spec};
 use bytes::Bytes;
@@ -207,7 +207,7 @@ fn packed_forms_that_are_none_or_lack_cells_are_refused() {
 }
 
 #[test]
-fn items_are_refused_whose_cells_are_not_there_or_are_not_what_the_form_says() {
+fn items_are_refused_whose_cells_are_not_there_or_do_not_match_the_form() {
     use proto::pattern_column::Cells as Wire;
     broken(|m| item(m, |row| row.anchor = 2), "never written");
     broken(|m| item(m, |row| row.anchor = u32::MAX), "never written");

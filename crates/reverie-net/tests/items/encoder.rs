@@ -110,7 +110,7 @@ fn a_chunk_that_is_packed_when_all_has_arrived_is_packed_at_the_server_too() {
     let arrived = pipe.arrived.pop_front().unwrap().items.remove(0).0;
     assert!(arrived.chunks().next().unwrap().packed().is_none());
     drop(item);
-    // Nobody but the encoder knows the chunk any more.
+    // Only the encoder still has the chunk.
     let mut writer = writer;
     writer.push_cells(0, &[9; 3000], 3000);
     writer.seal(&mut reverie_core::chunk::Chooser::new(Compression::Lz4));
@@ -183,7 +183,7 @@ fn a_request_larger_than_a_message_goes_in_several_and_its_items_in_the_last() {
 }
 
 #[test]
-fn what_requests_count_for_is_what_their_messages_count_for() {
+fn requests_count_for_as_much_as_their_messages() {
     let (mut writers, mut pipe) = (Writers::new(Compression::Zstd), Pipe::new(300));
     for rows in [1, 50, 3, 200] {
         pipe.push(0, &writers.rows(rows, 2)).unwrap();

@@ -1,4 +1,4 @@
-//! What a connection's decoder may hold in addition to the tables, and how it is counted.
+//! The bytes that a connection's decoder may hold in addition to the tables, and how they are counted.
 
 use super::decoder::{LIMITS, decoder, exhausted, sound};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ fn large(chunk: u64) -> proto::ChunkCells {
 }
 
 #[test]
-fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
+fn a_connection_holds_a_bounded_number_of_bytes_in_addition_to_the_tables() {
     let (mut decoder, meter) = decoder();
     let mut take = |chunks: std::ops::Range<u64>, released: Vec<u64>| {
         let chunks = chunks.map(large).collect();
@@ -24,14 +24,14 @@ fn what_a_connection_holds_beside_the_tables_is_bounded_in_bytes() {
     };
     take(0..40, (0..40).collect()).unwrap();
     assert_eq!(meter.live_chunks(), 0, "released are gone");
-    // What was released is not held: only a reckoning finds out.
+    // Released chunks are not held, but the count is corrected only when it is computed again.
     take(40..80, vec![]).unwrap();
     exhausted(take(80..120, vec![]), "no table holds");
     assert!(meter.live_bytes() <= LIMITS.max_held_bytes + (64 << 10));
 }
 
 #[test]
-fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
+fn chunks_that_a_connection_held_before_do_not_count_for_its_bound() {
     let (mut decoder, _meter) = decoder();
     let mut take = |chunk: u64, released: &[u64]| {
         let (chunks, released) = (vec![large(chunk)], encode(released));
@@ -45,7 +45,7 @@ fn what_a_connection_held_before_does_not_keep_it_from_its_bound() {
 }
 
 #[test]
-fn what_a_connection_may_name_at_a_time_is_bounded() {
+fn a_connection_may_name_a_bounded_number_of_objects_at_a_time() {
     let (mut decoder, _meter) = decoder();
     let mut take = |number: u64| {
         let chunks =

@@ -63,7 +63,7 @@ fn gather(item: &Item) {
     }
 }
 
-/// Decodes a session; stops at the first refusal, as a connection does. True where nothing was refused.
+/// Decodes a session; stops at the first refusal, as a connection does. True if nothing was refused.
 fn feed(session: &[(proto::Insert, Bytes)]) -> bool {
     let meter = Arc::new(Meter::new());
     let mut decoder = Decoder::new(Arc::clone(&meter), LIMITS, Arc::default());

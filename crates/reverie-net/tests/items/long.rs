@@ -1,4 +1,4 @@
-//! What a client may send although it is long: it fits in messages whose heads a server takes.
+//! Long values that a client may send: they fit in messages whose heads a server accepts.
 
 use super::support::{Pipe, spec};
 use prost::Message;

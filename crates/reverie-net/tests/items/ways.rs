@@ -39,7 +39,7 @@ fn acts() -> impl Strategy<Value = WriterAction> {
     ]
 }
 
-/// What was pushed: number, table, and what is in the items.
+/// An insert that was pushed: its number, its table, and the contents of its items.
 struct ExpectedInsert {
     id: u64,
     table: u32,

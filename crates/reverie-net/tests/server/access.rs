@@ -76,7 +76,7 @@ fn a_server_off_loopback_needs_a_token_and_tls_or_the_option_insecure() {
 }
 
 #[test]
-fn what_a_server_cannot_start_with_is_named() {
+fn an_option_that_a_server_cannot_start_with_is_named() {
     let host = Host::new(vec![table("a")]);
     let start = |options| Server::start(std::sync::Arc::clone(&host.tables), options).err().unwrap().to_string();
     let taken = ServerOptions { address: host.server.address(), ..options() };

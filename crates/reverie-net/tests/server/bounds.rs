@@ -1,4 +1,4 @@
-//! What one client can make the server do and hold.
+//! The work and the memory that one client can cause at the server.
 
 use crate::support::*;
 use reverie_core::table::Priority;
@@ -136,7 +136,7 @@ async fn coming_back_gives_no_more_insert_credit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_a_client_sends_again_is_counted_once_and_it_may_send_more_while_its_credit_lasts() {
+async fn inserts_that_a_client_sends_again_count_once_and_it_may_send_more_while_its_credit_lasts() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
     let host = Host::with(vec![queue("a", 1), table("b")], limited(limits));
     host.fill("a", [0.0]);
@@ -158,7 +158,7 @@ async fn what_a_client_sends_again_is_counted_once_and_it_may_send_more_while_it
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_when_it_comes() {
+async fn inserts_not_sent_again_on_two_connections_of_a_client_count_as_new_when_they_come() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
     let host = Host::with(vec![queue("a", 1), queue("b", 1)], limited(limits));
     ["a", "b"].into_iter().for_each(|name| host.fill(name, [0.0]));
@@ -170,7 +170,7 @@ async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_whe
         session.lose();
         session = host.session(1).await;
         session.take_id(last);
-        // Of the first table only the first.
+        // Only the first of the three inserts into the first table is sent again.
         session.insert_again(first, 0, &[1.0]);
         last = session.insert(1, &[4.0; 10]) + 9;
         session.settle().await;

@@ -80,7 +80,7 @@ async fn mutations_delete_and_then_update_where_the_version_is_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_cannot_be_is_refused_and_the_session_goes_on() {
+async fn invalid_requests_are_refused_and_the_session_goes_on() {
     let host = Host::new(vec![table("a")]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("b", 1), None);

@@ -27,7 +27,7 @@ fn not_committed(kind: Kind) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_says_so() {
+async fn an_insert_that_is_withdrawn_before_its_commit_is_answered_by_a_deadline_that_reports_it() {
     let (host, _journal) = host(vec![table("a")], Limits::default());
     let mut session = host.session(1).await;
     let id = session.insert(0, &[1.0]);
@@ -83,14 +83,15 @@ async fn confirm(session: &mut Session, journal: &FullJournal, values: &[f64]) {
     }
 }
 
-/// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they do.
+/// Leaves the inserts of a connection behind, twice. Then one of more than the credit waits for the journal, as they
+/// do.
 async fn left_behind(host: &Host, journal: &FullJournal, mut session: Session) -> Session {
     for _ in 0..2 {
         session = reconnected(host, session).await;
     }
     session.take_id(10);
     session.insert(1, &[4.0; 20]);
-    // What was withdrawn without a commit within its time waits for it on.
+    // Inserts that were withdrawn, and not committed within their time, still wait for the journal.
     until(|| journal.num_barriers() == 3).await;
     session
 }
@@ -107,7 +108,7 @@ async fn confirmed(session: &mut Session, id: u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_that_it_has_none() {
+async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_reports_that_it_has_none() {
     for commits in [true, false] {
         let (host, journal) = host(vec![queue("a", 2)], Limits::default());
         let mut session = host.session(1).await;
@@ -124,7 +125,7 @@ async fn the_part_of_a_withdrawn_insert_is_answered_after_its_commit_or_says_tha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_says_that_it_has_none() {
+async fn a_part_of_the_draws_is_sent_after_its_commit_or_with_a_deadline_that_reports_that_it_has_none() {
     for (commits, at_once) in [(true, false), (false, false), (true, true), (false, true)] {
         let (host, journal) = host(vec![queue("a", 10)], Limits::default());
         let mut session = host.session(1).await;
@@ -201,7 +202,7 @@ async fn a_change_that_is_withdrawn_before_its_commit_and_asked_for_again_is_don
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_says_so() {
+async fn draws_that_use_items_up_before_a_commit_are_sent_with_a_deadline_that_reports_it() {
     let (host, journal) = host(vec![queue("a", 10)], Limits::default());
     let mut session = host.session(1).await;
     confirm(&mut session, &journal, &[1.0]).await;

@@ -14,7 +14,7 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What every connection begins with.
+/// The bytes that every connection begins with.
 pub fn preface() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat()
 }
@@ -58,7 +58,7 @@ pub fn last(stream: u32, bytes: &[u8]) -> Vec<u8> {
     frame(DATA, END_STREAM, stream, bytes)
 }
 
-/// What stands before a message of so many bytes.
+/// The bytes before a message of so many bytes.
 pub fn prefix(len: u32) -> Vec<u8> {
     [&[0][..], &len.to_be_bytes()].concat()
 }
@@ -75,7 +75,7 @@ pub async fn taken(io: &mut (impl AsyncWrite + Unpin), chunks: impl IntoIterator
     taken
 }
 
-/// Reads until the other end ends the connection, and shows it that this one lives; false where it lasts for an hour.
+/// Reads until the other end ends the connection, and shows it that this one lives; false if it lasts for an hour.
 pub async fn is_ended(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> bool {
     let talk = async { while answer_ping(io).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(3600), talk).await.is_ok()

@@ -43,7 +43,7 @@ async fn an_insert_waits_for_its_table_and_no_other_request_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_insert_that_is_withdrawn_says_which_items_are_in() {
+async fn an_insert_that_is_withdrawn_reports_which_items_are_in() {
     let host = Host::new(vec![queue("a", 2)]);
     let mut session = host.session(1).await;
     let id = session.take_id(1);
@@ -106,7 +106,7 @@ async fn a_client_learns_when_its_inserts_begin_to_wait_for_their_tables_and_whe
                 _ => {}
             }
         }
-        // What was said before this answer is known.
+        // This response arrives after all messages that were sent before it.
         let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
         session.reply(id).await;
         assert_eq!(session.held, expected);

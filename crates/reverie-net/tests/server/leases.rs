@@ -37,7 +37,7 @@ async fn is_done(session: &mut Session, id: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn draws_are_leased_until_their_client_says_that_it_received_them() {
+async fn draws_are_leased_until_their_client_reports_that_it_received_them() {
     let host = Host::new(vec![queue("a", 10)]);
     host.fill("a", [1.0, 2.0, 3.0]);
     let mut session = host.session(1).await;

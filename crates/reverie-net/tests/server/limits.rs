@@ -180,7 +180,7 @@ async fn sessions_beyond_the_bound_are_refused_until_one_ends_with_the_setting_t
     assert!(why.contains("the server is full") && why.contains("max_connections=1"), "{why}");
     let call = host.client().await.call(hello([2; 16])).await.map(drop).unwrap_err();
     assert!(call.message().contains("the server is full"), "{call}");
-    // What a client of this host asks first takes no place.
+    // A client's first request, for the description, takes no place.
     host.client().await.describe(proto::DescribeRequest { protocol: proto::PROTOCOL }).await.unwrap();
     first.lose();
     let again = async { while open().await.is_err() {} };

@@ -1,4 +1,4 @@
-//! The server, through a client that knows only the proto.
+//! The server, through a client that uses only the proto.
 
 #[path = "../support/full_journal.rs"]
 mod full_journal;

@@ -1,4 +1,4 @@
-//! What a session may hold on the server in addition to the tables.
+//! The memory that a session may hold on the server in addition to the tables.
 
 use crate::resume::{again, until};
 use crate::support::*;
@@ -167,7 +167,7 @@ async fn a_session_that_exceeds_the_total_is_ended_also_where_its_chunks_do_not_
 async fn chunks_that_were_released_count_while_items_that_wait_have_them() {
     let host = full(1 << 20);
     let mut session = host.session(1).await;
-    // Of the 80 kB of each chunk one cell is sent.
+    // Each chunk has 80 kB, of which one cell is sent.
     let large = |id: u64, message: &mut proto::Insert| {
         message.chunks[0].layout.as_mut().unwrap().capacity = 10_000;
         message.released = numbers::encode(&[id]);

@@ -12,7 +12,7 @@ pub async fn again(host: &Host, name: u8) -> (Session, bool) {
     (session, hello.resumed)
 }
 
-/// Loses the connection, and comes back as the client that the server knows.
+/// Loses the connection, and opens a new one that resumes the session.
 pub async fn reconnected(host: &Host, session: Session) -> Session {
     session.lose();
     let (session, resumed) = again(host, 1).await;
@@ -45,7 +45,7 @@ async fn an_insert_that_is_sent_again_is_done_once_and_confirmed_with_the_same_k
     assert_eq!(session.inserted(first, 1).await, keys[..1]);
     assert_eq!(session.inserted(first + 1, 1).await, keys[1..]);
     assert_eq!(host.size("a"), 2);
-    // Another session knows nothing of it.
+    // Another session has none of these inserts.
     let (mut other, resumed) = again(&host, 2).await;
     assert!(!resumed);
     other.insert_again(first, 0, &[3.0]);
@@ -171,7 +171,7 @@ async fn a_session_is_forgotten_after_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_still_waits_of_a_session_that_is_forgotten_never_goes_in() {
+async fn waiting_inserts_of_a_session_that_is_forgotten_never_go_in() {
     let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
     let host = Host::with(vec![queue("a", 1)], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
@@ -224,7 +224,7 @@ async fn a_forgotten_session_with_outcomes_is_reported_until_its_client_sends_a_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_each() {
+async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_has_the_inserts_of_each() {
     let host = Host::new(vec![queue("a", 2), table("b")]);
     // Two of five items of a request are in; one client is there, and one has lost its connection.
     let mut there = host.session(1).await;
@@ -269,7 +269,7 @@ async fn an_insert_that_waits_at_a_stop_is_not_answered_so_that_its_client_sends
     stopped.await.unwrap();
 }
 
-/// How many connections the server has.
+/// The number of connections of the server.
 async fn there_are(session: &mut Session) -> u64 {
     let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     match session.reply(id).await {
@@ -279,7 +279,7 @@ async fn there_are(session: &mut Session) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one() {
+async fn inserts_that_wait_since_an_earlier_connection_take_no_credit_of_the_new_one() {
     let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
     let host = Host::with(vec![queue("a", 1), table("b")], ServerOptions { limits, ..options() });
     let mut session = host.session(1).await;
@@ -359,7 +359,7 @@ async fn inserts_whose_outcomes_a_client_has_are_not_kept_for_a_checkpoint() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_goes_in() {
+async fn items_inserted_before_a_restart_are_confirmed_again_and_only_the_rest_goes_in() {
     let host = Host::new(vec![table("a")]);
     // As a checkpoint knew it: one request, and two of three items of another.
     let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());

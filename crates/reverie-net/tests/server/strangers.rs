@@ -1,4 +1,4 @@
-//! What a peer can do that has shown no token.
+//! The things that a peer without the token can do.
 
 use crate::access::Authority;
 use crate::frames::{self, DESCRIBE, HEALTH};

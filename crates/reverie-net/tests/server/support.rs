@@ -89,7 +89,7 @@ impl Host {
         Self::of(Tables::new(tables, None, &clock, 7).unwrap(), options)
     }
 
-    /// Without tables, as for a page that shows runs of other processes.
+    /// A host without tables, as for a page that shows runs of other processes.
     pub fn without_tables() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of(Tables::none(&clock).unwrap(), options())
@@ -170,7 +170,7 @@ pub struct Session {
     heads: Vec<(u32, proto::BatchHead)>,
     next: u64,
     chunks: u64,
-    /// Whether inserts wait for their tables, each time that the server said so.
+    /// Each report of the server: true if inserts wait for their tables.
     pub held: Vec<bool>,
 }
 

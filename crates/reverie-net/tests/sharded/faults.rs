@@ -21,7 +21,7 @@ fn hosts(is_rationed: bool) -> [Arc<Host>; 2] {
     [0, 1].map(|shard| Arc::new(Host::new(shard, table(is_rationed))))
 }
 
-/// Two servers with an item each, and a client that knows them.
+/// Two servers with an item each, and a client of both.
 async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
     let hosts = hosts(false);
     hosts.iter().for_each(|host| _ = host.fill(&[1.0]));
@@ -157,7 +157,7 @@ async fn a_checkpoint_and_a_reset_that_miss_a_server_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_of_several_servers_may_have_done_before_it_was_restarted_is_an_error_and_the_server_is_not_lost() {
+async fn a_change_that_a_restarted_server_may_have_made_is_an_error_and_the_server_is_not_lost() {
     let (hosts, client) = known().await;
     hosts[1].log.is_undecided.store(true, SeqCst);
     assert!(matches!(client.reset("t").await, Err(Error::Undecided(_))));

@@ -59,7 +59,7 @@ async fn draws_have_the_probabilities_of_one_table_of_all_items() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_samples_alone_draws_by_the_masses_that_it_knows_and_asks_no_more() {
+async fn a_client_that_samples_alone_draws_by_the_masses_that_it_has_and_asks_no_more() {
     for (among, asks_first) in [((0, 1), false), ((0, 2), true)] {
         let hosts = hosts(2, true);
         let client = joined(&hosts, sharded::ShardedOptions { among, ..alone(Some(ratio())) });

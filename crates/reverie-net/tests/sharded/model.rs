@@ -82,7 +82,7 @@ fn draws_by_masses_of_before_are_spread_by_those_of_now() {
     assert!(surprise(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
     let before: f64 = surprise(&corrected(&then, &now, 200_000, false)[1..], &chances[1..]);
     assert!(before > 5.0);
-    // Where nothing has changed nothing is drawn again.
+    // Nothing is drawn again if nothing has changed.
     let mut of = shards(&now);
     let split = of.split(1000).unwrap();
     let kept = of.keep(&split).unwrap();
@@ -131,7 +131,7 @@ fn clients_of_one_limiter_count_alike_whenever_they_began() {
     };
     let (early, late) = ([counted(70, 1), counted(5, 2)], [counted(5, 2)]);
     assert_eq!(counters(Model::among_others, &early), counters(Model::among_others, &late));
-    // One that is alone knows what was done before the shard was lost.
+    // A client that is alone counts the draws made before the shard was lost.
     assert_eq!(counters(|one| one, &early), Counters { inserts: 10, samples: 70, deletes: 0 });
     assert_eq!(counters(|one| one, &late), Counters { inserts: 10, samples: 5, deletes: 0 });
 }
@@ -156,12 +156,12 @@ fn offers_of_shards_are_taken_in_the_order_in_which_one_table_would_draw_them() 
     assert_eq!(three.race(&offered, 6), None, "there are five");
 }
 
-/// How often, of so many races for `wanted` draws, shard 0 gave `counted` of them.
+/// The number of races for `wanted` draws, of so many, in which shard 0 gave `counted` of them.
 fn of_shard_0(shards: &mut Model, offered: &[Vec<f64>], wanted: u64, counted: u64, rounds: u32) -> f64 {
     (0..rounds).filter(|_| shards.race(offered, wanted).unwrap().counts[0] == counted).count() as f64
 }
 
-/// How many standard deviations a count of hits is from that of a chance.
+/// The distance of a count of hits from that of a chance, in standard deviations.
 fn far(hits: f64, chance: f64, rounds: u32) -> f64 {
     let rounds = f64::from(rounds);
     (hits - rounds * chance).abs() / (rounds * chance * (1.0 - chance)).sqrt()
@@ -184,7 +184,7 @@ fn items_that_weigh_nothing_come_last_and_each_as_soon_as_any_other() {
     let offered = [vec![1.0, 0.0, 0.0, 0.0], vec![1.0, 0.0]];
     let mut two = shards(&[tally(1.0, 3, 4), tally(1.0, 1, 2)]);
     assert_eq!(of_shard_0(&mut two, &offered, 2, 1, 1_000), 1_000.0, "one of each shard weighs something");
-    // Of the four others the first is one of shard 0's three, and then one of two.
+    // Shard 0 has three of the four items without weight: it gives the first with chance 3/4, and the next with 2/3.
     let rounds = 16_000;
     for (wanted, counted, chance) in [(3, 2, 3.0 / 4.0), (4, 3, 3.0 / 4.0 * 2.0 / 3.0)] {
         let hits = of_shard_0(&mut two, &offered, wanted, counted, rounds);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Two servers with an item each, and a client that knows them.
+/// Two servers with an item each, and a client of both.
 async fn known() -> ([Arc<Host>; 2], Arc<Sharded>) {
     let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(false))));
     hosts.iter().for_each(|host| _ = host.fill(&[1.0]));
@@ -40,7 +40,7 @@ fn drawn(sampled: &SampleOutcome) -> (HashSet<u8>, usize) {
     (numbers.iter().copied().collect(), numbers.len())
 }
 
-/// What may be started at the address of server 1, and does not fit server 0.
+/// Tables that a server at the address of server 1 may have, and that do not fit server 0.
 fn unfit() -> [TableOptions; 4] {
     let shard = |options| TableOptions { shard: 1, ..options };
     [

@@ -28,7 +28,7 @@ pub fn tally(total: f64, zeros: u64, size: u64) -> Tally {
     Tally { incarnation: 1, size, mass: Mass { total, zeros }, smallest_probability, counters, ..Tally::default() }
 }
 
-/// So many samples for each insert, with a deviation of `error` to either side of the start.
+/// A limiter of so many samples for each insert, with a deviation of `error` to either side of the start.
 pub fn ratio_limiter(samples_per_insert: f64, min_size: u64, error: f64) -> Limiter {
     let start = samples_per_insert * min_size as f64;
     Limiter::new(samples_per_insert, min_size, start - error, start + error).unwrap()
@@ -44,7 +44,7 @@ pub fn shards(tallies: &[Tally]) -> Model {
 /// The calls that a server got, and how it answers them.
 #[derive(Default)]
 pub struct Log {
-    /// It was restarted before it answered a reset or a deletion by conditions.
+    /// The server was restarted before it answered a reset or a deletion by conditions.
     pub is_undecided: AtomicBool,
     /// Requests for draws: how many, and the time that they were given.
     pub draws: Mutex<Vec<(usize, Option<Duration>)>>,
@@ -52,23 +52,23 @@ pub struct Log {
     pub tallies: AtomicUsize,
     /// Requests that wait for a change.
     pub looks: AtomicUsize,
-    /// It cannot be reached.
+    /// The server cannot be reached.
     pub is_down: AtomicBool,
-    /// It answers after a moment.
+    /// The server answers after a moment.
     pub is_slow: AtomicBool,
-    /// It answers nothing before it is silent no longer.
+    /// The server answers nothing until this is false again.
     pub is_silent: AtomicBool,
     /// The milliseconds after which a slow server answers; 0 is 10.
     pub delay: AtomicU64,
-    /// Its description is not slow.
+    /// The server's description is not slow.
     pub is_prompt: AtomicBool,
-    /// So many of the next tallies arrive a second late.
+    /// The number of the next tallies that arrive a second late.
     pub late_tallies: AtomicUsize,
     /// Done before the next request for draws is answered.
     pub before_draws: Mutex<Option<BeforeDraws>>,
-    /// How often it was restarted.
+    /// The number of times that the server was restarted.
     pub restarts: AtomicU64,
-    /// Its journal has not committed the draws that it makes.
+    /// The server's journal has not committed the draws that it makes.
     pub is_uncommitted: AtomicBool,
     /// The table that it describes, if that is another one.
     pub describes: Mutex<Option<TableOptions>>,
@@ -150,7 +150,7 @@ impl Host {
         answer()
     }
 
-    /// As [`Host::unless`]: a network client returns the error of a batch with the batches that arrived before.
+    /// Like [`Host::unless`]: a network client returns the error of a batch with the batches that arrived before.
     fn unless_drawn(&self, answer: impl FnOnce() -> Ticket<SampleOutcome>) -> Ticket<SampleOutcome> {
         if self.log.is_down.load(SeqCst) {
             let error = Some(Error::Unavailable("the server is down".to_owned()));

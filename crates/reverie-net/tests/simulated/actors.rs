@@ -1,4 +1,4 @@
-//! What runs on the hosts.
+//! The programs that run on the hosts.
 
 use super::rows::{Rows, batch_values};
 use super::{WRITERS, World, below, open, random, server_options, unavailable};
@@ -22,13 +22,14 @@ type Outcome = turmoil::Result;
 
 /// Inserts of a writer in all.
 const INSERTS: u64 = 100;
-/// How long after its deadline an answer may come: the promise, and a tick of the simulation for each end.
+/// The time after its deadline in which an answer may come: the promise, and a tick of the simulation for each end.
 const LATEST: Duration = Duration::from_millis(320);
 
 /// A tick for each end.
 const TICKS: Duration = Duration::from_millis(40);
 
-/// The same for a client that measured a longer round trip, e.g. when it connected while the network held messages.
+/// Like `LATEST`, for a client that measured a longer round trip, e.g. when it connected while the network held
+/// messages.
 fn latest(client: &Remote) -> Duration {
     LATEST.max(client.grace() + TICKS)
 }
@@ -87,7 +88,7 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     connected(&client).await;
     let mut rows = Rows::new(&client);
     let mut waiting = Waiting::new();
-    // What the shut table does not take comes to more than the credit.
+    // The inserts that the shut table does not take exceed the credit.
     let mut shut = Waiting::new();
     for _ in 0..INSERTS {
         let count = 1 + below(&mut random, 8).saturating_sub(5);
@@ -243,7 +244,7 @@ async fn consume(world: &World) {
             if let Ok(sampled) = tokio::time::timeout(Duration::from_secs(1), &mut ticket).await {
                 break sampled.unwrap();
             }
-            // What a crashed server had is gone: its queue is empty, and stays so.
+            // The items of a crashed server are lost: its queue is empty, and stays so.
             idle = if world.is_lost_to_a_crash() { idle + 1 } else { 0 };
             if world.is_consumed() || idle > PATIENCE {
                 world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
@@ -263,7 +264,7 @@ async fn consume(world: &World) {
             world.consume(consumer, value);
             none = false;
         }
-        // What a crashed server had is gone: its queue is empty, and stays so.
+        // The items of a crashed server are lost: its queue is empty, and stays so.
         let done = world.is_consumed() || (none && idle > 10 * PATIENCE);
         if done {
             world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
@@ -273,8 +274,8 @@ async fn consume(world: &World) {
     }
 }
 
-/// Leaves leased draws where they are for a time, makes something of them for a time, and takes them then; false if they are
-/// the server's again.
+/// Leaves leased draws where they are for a time, makes something of them for a time, and takes them then; false if
+/// they are the server's again.
 async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
     sleep(Duration::from_millis(waits)).await;
     loop {
@@ -288,8 +289,9 @@ async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
     sampled.batches.iter_mut().all(|batch| batch.take_lease().hand_over())
 }
 
-/// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test itself. So
-/// would be one that is not leased and lies there for longer than its acknowledgement takes, where the consumer is killed.
+/// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test
+/// itself. So would be one that is not leased and lies there for longer than its acknowledgement takes, where the
+/// consumer is killed.
 async fn wait_for(ticket: &Ticket<SampleOutcome>, millis: u64) {
     let until = Instant::now() + Duration::from_millis(millis);
     while !ticket.is_done() && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: all from the seed.
+//! The faults and their times, all derived from the seed.
 
 use super::actors::writer_name;
 use super::{CONSUMER, SERVER, WRITERS, World, below, random};
@@ -20,7 +20,7 @@ enum Fault {
     CrashConsumer,
 }
 
-/// Runs the simulation to its end; true where the server was crashed.
+/// Runs the simulation until it finishes; true if the server was crashed.
 pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
     let mut random = random(world.seed, 1);
     // One half of the simulations keeps its server: there, nothing may be lost.

@@ -35,30 +35,30 @@ pub const ADDRESS: &str = "server:9000";
 const TICK: Duration = Duration::from_millis(10);
 const FOLDER: &str = "/saved";
 
-/// What all that happens in one simulation is written down in.
+/// The record of all that happens in one simulation.
 pub struct World {
     pub seed: u64,
     /// The tables of each life of the server.
     lives: Mutex<Vec<Arc<Tables>>>,
     next_value: AtomicU64,
-    /// Values that a writer knows are in, with their keys and how often its server had been restarted.
+    /// Values whose insertion was confirmed to a writer, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<ConfirmedInsert>>,
     consumed: Mutex<HashMap<i64, u64>>,
     /// The number of consumers, and what each consumed: a consumer that is killed is followed by another one.
     consumers: AtomicU64,
     consumed_by: Mutex<HashSet<(u64, i64)>>,
-    /// What one consumer was given twice.
+    /// The values that one consumer was given twice.
     repeated: Mutex<Vec<i64>>,
-    /// What had been consumed, how often, and acknowledged when a consumer was killed.
+    /// The values that had been consumed and acknowledged when a consumer was killed, and how often.
     acknowledged: Mutex<Vec<HashMap<i64, u64>>>,
-    /// What was consumed in the present life of the server.
+    /// The values that were consumed in the present life of the server.
     consumed_here: Mutex<HashSet<i64>>,
-    /// Where the server saves, and what its life had consumed before each checkpoint.
+    /// The disk to which the server saves, and the values that its life had consumed before each checkpoint.
     disk: FakeDisk,
     saved: Mutex<Vec<HashMap<i64, u64>>>,
-    /// What had been consumed before the checkpoints that were gone on from.
+    /// The values that had been consumed before each checkpoint that a server was restored from.
     over: Mutex<Vec<HashMap<i64, u64>>>,
-    /// What the queue held in the checkpoints that were gone on from.
+    /// The values that the queue held in the checkpoints that a server was restored from.
     brought_back: Mutex<HashSet<i64>>,
     client_lives: AtomicU64,
     /// Writers that are through but for what the shut table does not take; once all are, it takes it.
@@ -197,10 +197,10 @@ impl World {
         self.over.lock().unwrap().push(before);
     }
 
-    /// What was consumed, how often, and can come again only after a crash of the server: what was consumed in this life is
-    /// in no table. What was consumed in one before may be here again, where that life's last checkpoint did not have
-    /// it and its writer was not notified. What the consumer has and did not acknowledge yet is in the cut, and may be
-    /// given again.
+    /// The consumed values that can be given again only after a crash of the server, and how often: a value consumed in
+    /// this life is in no table. A value consumed in an earlier life may be here again if that life's last checkpoint
+    /// did not have it and its writer was not notified. A value that the consumer has and did not acknowledge yet is in
+    /// the cut, and may be given again.
     fn consumed_for_good(&self, tables: &Tables) -> HashMap<i64, u64> {
         let cut = tables.cut().unwrap();
         let kept = rows::values_of(&cut.tables[1].items);
@@ -217,12 +217,12 @@ impl World {
         saved.push(consumed);
     }
 
-    /// A writer waits only for the shut table. Where one of the tables stopped the others, this would never be.
+    /// Notes that a writer waits only for the shut table, which would never be if one of the tables stopped the others.
     pub fn writer_is_through(&self, writer: usize) {
         self.through.lock().unwrap().insert(writer);
     }
 
-    /// How far it is.
+    /// The progress of the simulation as text.
     pub fn describe(&self) -> String {
         let lives = self.lives.lock().unwrap();
         let tables = lives.last().unwrap();
@@ -262,7 +262,7 @@ impl World {
         self.consumers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What it did not acknowledge goes to the next one, and nothing else.
+    /// Notes that the consumer is killed: only values that it did not acknowledge go to the next one.
     pub fn consumer_is_killed(&self) {
         let tables = self.lives.lock().unwrap().last().cloned();
         let acknowledged = tables.map(|tables| self.consumed_for_good(&tables));
@@ -277,14 +277,14 @@ impl World {
         self.consumed_here.lock().unwrap().insert(value);
     }
 
-    /// True where the writers are through, and the consumer has all that they know is in the queue.
+    /// True if the writers are through, and the consumer has all values whose insertion into the queue was confirmed.
     fn is_consumed(&self) -> bool {
         let (confirmed, consumed) = (self.confirmed.lock().unwrap(), self.consumed.lock().unwrap());
         let mut queued = confirmed.iter().filter(|confirmed| confirmed.table == "queue");
         self.writers_done.load(Ordering::SeqCst) == WRITERS && queued.all(|one| consumed.contains_key(&one.value))
     }
 
-    /// True where the writers are through, and what the consumer does not have went with a crashed server.
+    /// True if the writers are through, and the values that the consumer does not have were lost with a crashed server.
     fn is_lost_to_a_crash(&self) -> bool {
         let lives = self.lives.lock().unwrap();
         let info = lives.last().unwrap().get("queue").unwrap().info();
@@ -292,7 +292,7 @@ impl World {
         lives.len() > 1 && empty && self.writers_done.load(Ordering::SeqCst) == WRITERS
     }
 
-    /// What must be true at the end of a table that keeps its items.
+    /// Checks the conditions that must hold at the end for a table that keeps its items.
     fn check_kept(&self, table: &str, lives: &[Arc<Tables>], confirmed: &[ConfirmedInsert]) {
         let seed = self.seed;
         let present: Vec<HashMap<i64, u64>> = lives.iter().map(|tables| rows::values(tables, table)).collect();
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// What must be true at the end.
+    /// Checks the conditions that must hold at the end.
     fn check(&self, crashed: bool) -> Summary {
         let seed = self.seed;
         let lives = self.lives.lock().unwrap();

@@ -53,12 +53,12 @@ fn value(item: &Item) -> i64 {
     read(chunk.read().unwrap().cell(column.column as usize, cell).unwrap())
 }
 
-/// How often a table holds each value.
+/// The values that a table holds, and how often.
 pub fn values(tables: &Tables, table: &str) -> HashMap<i64, u64> {
     values_of(&tables.get(table).unwrap().cut())
 }
 
-/// The same of a cut.
+/// The values that a cut holds, and how often.
 pub fn values_of(cut: &Cut) -> HashMap<i64, u64> {
     let mut values = HashMap::new();
     for (_, slot, _) in cut.iter() {

@@ -18,7 +18,7 @@ pub struct FullJournal {
     committed: AtomicUsize,
 }
 
-/// Its barriers end with its tables.
+/// The holder of a journal's barriers, which end with its tables.
 struct BarrierHolder;
 
 impl RequestHolder<()> for BarrierHolder {
@@ -49,12 +49,12 @@ impl FullJournal {
         self.committed.swap(0, Relaxed)
     }
 
-    /// Whether it commits what a task waits for.
+    /// Sets whether the journal commits what a task waits for.
     pub fn set_works(&self, works: bool) {
         self.works.store(works, Relaxed);
     }
 
-    /// Whether it fails what comes.
+    /// Sets whether the journal fails later barriers.
     pub fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Relaxed);
     }

@@ -19,7 +19,7 @@ use reverie_net::proto::{self, ClientMessage, client_message};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What writers ask of a sink but for its tables: they are never asked here.
+/// A sink that accepts everything. Its tables are never asked for.
 #[derive(Default)]
 pub struct NullSink {
     meter: Arc<Meter>,
@@ -83,7 +83,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) as usize + at / 16) as u8).collect()
 }
 
-/// What an item holds: column by column its cells.
+/// The content of an item: its cells, column by column.
 pub type Content = Vec<Vec<Vec<u8>>>;
 
 pub fn content(item: &Item) -> Content {
@@ -179,7 +179,7 @@ impl Writers {
         self.steps.append(&columns, &cells, partial).unwrap();
     }
 
-    /// An item over the last steps of each column that has them: `None` where no column does.
+    /// An item over the last steps of each column that has them; `None` if no column does.
     pub fn trajectory(&mut self, lengths: [usize; 3], stride: usize, list: bool) -> Option<Inserts> {
         let last = self.steps.num_steps() as i64 + self.steps.base() as i64 - 1;
         let mut columns = Vec::new();
@@ -238,7 +238,7 @@ pub struct Pipe {
     pub decoder: Decoder,
     pub meter: Arc<Meter>,
     pub next_id: u64,
-    /// What an empty message has room for.
+    /// The bytes that an empty message has room for.
     pub room: u64,
     /// All that went over, as it went.
     pub sent: Vec<(Vec<u8>, Bytes)>,

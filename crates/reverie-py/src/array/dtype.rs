@@ -20,7 +20,7 @@ pub(super) fn dtype_of(py: Python<'_>, number: i32, descr: *mut ffi::PyObject) -
     DType::from_name(&name.cast::<PyString>().ok()?.to_cow().ok()?)
 }
 
-/// As [`dtype_of`], for NumPy's own types.
+/// Like [`dtype_of`], for NumPy's own types.
 #[inline]
 pub(super) fn own_dtype(number: i32) -> Option<DType> {
     use DType::*;
@@ -74,7 +74,7 @@ pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bo
         _ => {
             let known = DESCRS[dtype as usize].get_or_try_init(py, || -> PyResult<Py<PyAny>> {
                 let Ok(descr) = make(dtype.name()) else {
-                    // NumPy knows the names of ml_dtypes only after that module is imported.
+                    // NumPy has the names of ml_dtypes only after that module is imported.
                     let types = PyModule::import(py, "ml_dtypes")?;
                     return Ok(numpy(py)?.call_method1("dtype", (types.getattr(dtype.name())?,))?.unbind());
                 };

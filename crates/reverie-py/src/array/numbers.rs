@@ -54,7 +54,7 @@ fn as_array<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, P
 }
 
 /// Reads an argument that is one array of numbers (of any shape; C order). `name` is the argument's, for errors.
-/// Floats are refused where integers are wanted.
+/// Refuses floats if integers are wanted.
 pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Numbers<'py, T>> {
     let py = value.py();
     let path = || name.to_owned();

@@ -22,7 +22,7 @@ impl<'py> Cell<'py> {
         Self::taken(&mut Some(leaf.clone()), spec, rows)
     }
 
-    /// As [`Cell::known`]; takes the leaf out of its slot if its bytes are read in place.
+    /// Like [`Cell::known`]; takes the leaf out of its slot if its bytes are read in place.
     #[inline(always)]
     pub fn taken(
         slot: &mut Option<Bound<'py, PyAny>>,

@@ -18,7 +18,7 @@ pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<Non
     value_of(value, class_of(value.py(), dtype)?)
 }
 
-/// As [`exact_scalar`], if the class was looked up before: runs no Python code.
+/// Like [`exact_scalar`], if the class was looked up before: runs no Python code.
 #[inline(always)]
 pub(super) fn known_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
     value_of(value, CLASSES[dtype as usize].get(value.py())?)

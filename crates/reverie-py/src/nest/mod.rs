@@ -29,7 +29,7 @@ pub struct Leaves<'py>(Slots<'py>);
 type Slots<'py> = SmallVec<[Option<Bound<'py, PyAny>>; 8]>;
 
 impl<'py> Leaves<'py> {
-    /// How many there are.
+    /// The number of leaves.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -63,7 +63,7 @@ enum Node {
     /// In the order of insertion that was last seen.
     Dict {
         entries: Vec<(Py<PyAny>, Node)>,
-        /// The same for a dict of leaves; otherwise empty.
+        /// The entries of a dict of leaves; otherwise empty.
         known: Vec<KnownEntry>,
     },
     Sequence {

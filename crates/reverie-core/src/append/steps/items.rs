@@ -41,7 +41,7 @@ pub struct ItemForm {
     differing: SmallVec<[(usize, usize); 1]>,
 }
 
-/// For each column group the first and the last step, relative to the item's anchor.
+/// The first and the last step of each column group, relative to the item's anchor.
 type Spans = SmallVec<[(usize, i64, i64); 2]>;
 
 /// The episodes of an item's cells, other than the one in which it begins.

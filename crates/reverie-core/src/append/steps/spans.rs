@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The number of bodies that a writer keeps: forms of different lengths alternate.
 pub(super) const KEPT_SPANS: usize = 4;
 
-/// For each column group the first and the last step.
+/// The first and the last step of each column group.
 pub(super) type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
 
 /// A body over several chunks: its key, and the step from which its positions count.

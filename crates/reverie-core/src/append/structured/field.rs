@@ -16,7 +16,7 @@ pub(super) struct ConfigField {
     pub(super) compared: bool,
     /// Set if a priority is computed from its cells.
     pub(super) errors: Option<LatestErrors>,
-    /// Its specification, once it has had a value.
+    /// The column's specification, once the field has had a value.
     pub(super) spec: Option<ColumnSpec>,
     /// The writer's column, if it is stored.
     pub(super) column: usize,
@@ -166,7 +166,7 @@ impl ConfigField {
 pub(super) struct NodeSpan {
     pub(super) first: i64,
     last: i64,
-    /// It is known to take every step between them.
+    /// The item is known to take every step between the first and the last.
     consecutive: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct CreatedItem {
     pub config: usize,
     /// The item, not yet in any table.
     pub item: Item,
-    /// Its priority.
+    /// The priority of the item.
     pub priority: Priority,
     /// Bytes of its cells.
     pub bytes: usize,
@@ -111,8 +111,8 @@ impl StructuredWriter {
 
     /// Takes the specifications of fields, before their first append. If one is refused, none is taken.
     ///
-    /// Refuses a field whose specification changed, and one that conditions or priorities cannot use. A field whose cells
-    /// may differ in size is resolved again when the size changes.
+    /// Refuses a field whose specification changed, and one that conditions or priorities cannot use. A field whose
+    /// cells may differ in size is resolved again when the size changes.
     pub fn resolve(&mut self, fields: &[usize], specs: &[ColumnSpec]) -> Result<()> {
         let mut columns = Vec::with_capacity(fields.len());
         for (field, spec) in fields.iter().zip(specs) {

@@ -13,12 +13,12 @@ const RESERVED: [&str; 5] = ["action", "discount", "next_obs", "obs", "reward"];
 pub(super) struct Columns {
     pub(super) specs: Vec<ColumnSpec>,
     pub(super) num_obs: usize,
-    /// For every column the run of an environment that has it, and its number there. Cells of one width share the first
-    /// run; each column whose cells differ has one of its own.
+    /// The place of every column: the run of an environment that has it, and its number there. Cells of one width share
+    /// the first run; each column whose cells differ has one of its own.
     pub(super) places: Vec<(usize, usize)>,
     /// The columns whose cells differ, in the order of their runs, which follow the first.
     pub(super) open: Vec<usize>,
-    /// For every column of an item in flattening order: its path, the column, and whether it is read at the right end.
+    /// The columns of an item in flattening order: the path, the column, and whether it is read at the right end.
     item: Vec<(String, usize, bool)>,
     structure: Structure,
     patterns: HashMap<(usize, usize), Form>,

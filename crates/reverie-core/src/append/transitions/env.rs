@@ -26,7 +26,7 @@ struct SharedSpan {
 
 pub(super) struct Env {
     run: ChunkRun,
-    /// One for each column whose cells differ in width.
+    /// The open runs, one for each column whose cells differ in width.
     open_runs: Vec<ChunkRun>,
     step: u64,
     stream: u32,

@@ -37,7 +37,7 @@ pub struct TransitionOptions {
     pub priority_unit: f64,
     /// The priority of items whose TD error is not known.
     pub priority: Priority,
-    /// How the chunks are stored.
+    /// The compression of the chunks.
     pub compression: Compression,
 }
 

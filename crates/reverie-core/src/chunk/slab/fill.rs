@@ -16,7 +16,7 @@ pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
     }
 }
 
-/// As [`fill`], by these stores, whose [`StoreFence`](crate::stores::StoreFence) is dropped before `to` is used.
+/// Like [`fill`], by these stores, whose [`StoreFence`](crate::stores::StoreFence) is dropped before `to` is used.
 #[inline]
 pub(crate) fn fill_with(to: &mut [MaybeUninit<u8>], from: &[u8], stores: Stores) {
     if !stores.streams(from.len()) {

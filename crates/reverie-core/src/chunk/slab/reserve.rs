@@ -1,7 +1,7 @@
 //! Large unused allocations, kept for reuse.
 //!
-//! An allocator returns large allocations to the system when they are freed, and the first touch of a fresh page of 4 kB
-//! takes 1.7 us: see docs/decisions/0021-freed-memory.md.
+//! An allocator returns large allocations to the system when they are freed, and the first touch of a fresh page of 4
+//! kB takes 1.7 us: see docs/decisions/0021-freed-memory.md.
 
 use std::alloc::{self, Layout};
 use std::collections::VecDeque;
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_given_once_the_youngest_of_its_size_first_and_the_oldest_goes_where_it_is_too_much(
+        fn kept_memory_is_given_once_the_youngest_of_its_size_first_and_the_oldest_is_freed_beyond_the_limit(
             steps in prop::collection::vec((any::<bool>(), 1usize..8), 1..200),
         ) {
             let (mut reserve, mut model) = (Reserve::new(MOST), Vec::<(usize, usize)>::new());
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// How often, in a hundred attempts, freed memory is returned by the next allocation.
+    /// The number of times, in a hundred attempts, that freed memory is returned by the next allocation.
     fn used_again(size: usize) -> usize {
         let layout = layout(size);
         let once = |_: &usize| {

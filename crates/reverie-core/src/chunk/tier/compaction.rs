@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// The share of live bytes up to which a file is compacted.
 const SPARSE: f64 = 0.67;
-/// The same while the files have `disk_bytes`.
+/// The share of live bytes up to which a file is compacted while the files have `disk_bytes`.
 const SPARSE_IF_FULL: f64 = 0.95;
 
 impl TierState {
-    /// Copies some chunks of a sparse file to another one, if there is too much garbage; after the last of them the file is
-    /// removed.
+    /// Copies some chunks of a sparse file to another one, if there is too much garbage; after the last of them the
+    /// file is removed.
     ///
     /// Returns how long to wait before the next; `None` if there is none.
     pub(super) fn compact(&self, memory: &dyn Memory) -> Option<Duration> {

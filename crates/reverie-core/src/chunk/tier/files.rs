@@ -1,7 +1,7 @@
 //! The files of chunks that were moved to the disk.
 //!
-//! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have no head, and are
-//! removed when a server starts with the folder.
+//! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have
+//! no head, and are removed when a server starts with the folder.
 
 use super::ledger::{Ledger, UnusedFile, held};
 use crate::disk::{Disk, Input, Output, damaged, reading, storage};
@@ -28,9 +28,9 @@ pub(super) struct File {
     live: AtomicU64,
     /// Bytes that were written.
     length: AtomicU64,
-    /// It was compacted before, and some chunk could not be read.
+    /// The file was compacted before, and some chunk could not be read.
     not_compacted: AtomicBool,
-    /// It is a segment of checkpoints or of a journal, which remove it.
+    /// The file is a segment of checkpoints or of a journal, which remove it.
     is_segment: bool,
     ledger: Arc<Ledger>,
 }
@@ -115,7 +115,7 @@ impl Drop for File {
     }
 }
 
-/// Why bytes were not written.
+/// The reason why bytes were not written.
 #[derive(Debug)]
 pub(super) enum WriteFailure {
     /// `disk_bytes` has no room for them.
@@ -166,11 +166,11 @@ impl Files {
         Ok(Self { disk, folder, open, full, left, ledger, lock: Some(lock) })
     }
 
-    /// Writes bytes to the end of a file, if `disk_bytes` leaves `spare` bytes free after that; returns the file and their
-    /// offset in it.
+    /// Writes bytes to the end of a file, if `disk_bytes` leaves `spare` bytes free after that; returns the file and
+    /// their offset in it.
     ///
-    /// Nothing else writes to the files. After a failure nothing refers to what was written of the bytes, and the next write
-    /// begins another file.
+    /// Nothing else writes to the files. After a failure nothing refers to what was written of the bytes, and the next
+    /// write begins another file.
     pub(super) fn write(&mut self, bytes: &[u8], spare: u64) -> Result<(Arc<File>, u64), WriteFailure> {
         if self.lock.is_none() {
             return Err(Error::InvalidArgument("the server is closed".to_owned()).into());
@@ -243,7 +243,8 @@ impl Files {
         let unused = std::mem::take(&mut *held(&self.ledger.unused));
         let any = !unused.is_empty();
         for UnusedFile { path, length, input } in unused {
-            // Without the lock the name may be another server's: one in another container has the same number of its process.
+            // Without the lock the name may be another server's: one in another container has the same number of its
+            // process.
             let path = path.filter(|_| self.lock.is_some());
             self.left.extend(path.map(|path| (path, length)));
             drop(input);
@@ -266,7 +267,8 @@ impl Files {
         !self.left.is_empty()
     }
 
-    /// The full file with the least live share, at most `most` of its bytes, of those whose live bytes may be written now.
+    /// The full file with the least live share, at most `most` of its bytes, of those whose live bytes may be written
+    /// now.
     pub(super) fn emptiest(&self, most: f64) -> Option<Arc<File>> {
         let files = self.full.iter().filter_map(Weak::upgrade);
         let share = |file: &File| file.live.load(Relaxed) as f64 / file.length.load(Relaxed).max(1) as f64;

@@ -111,7 +111,7 @@ impl Ledger {
         self.chunks.fetch_add(1, Relaxed);
     }
 
-    /// It has not any more.
+    /// A chunk no longer has bytes in a file or a segment.
     pub(super) fn leave(&self, bytes: u64, segment: bool) {
         self.bytes_in(segment).fetch_sub(bytes, Relaxed);
         self.chunks.fetch_sub(1, Relaxed);

@@ -172,7 +172,7 @@ impl Tier {
         }
     }
 
-    /// Why no chunk can be moved now, in words; `None` if one can.
+    /// The reason why no chunk can be moved now, in words; `None` if one can.
     pub(crate) fn trouble(&self) -> Option<String> {
         match &*held(&self.parts.state) {
             MoverState::Moves => None,

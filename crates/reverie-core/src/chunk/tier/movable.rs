@@ -18,13 +18,13 @@ pub(in crate::chunk) trait Movable: Send + Sync {
     /// True if it was read since the last call.
     fn take_used(&self) -> bool;
 
-    /// Its place; `None` while it is in memory.
+    /// The place of the chunk on the disk; `None` while it is in memory.
     fn stored(&self) -> Option<Arc<ChunkOnDisk>>;
 
     /// Appends its bytes to those that are written together; `None` if they are on the disk or cannot move.
     fn record(&self, out: &mut Vec<u8>) -> Option<Record>;
 
-    /// Its bytes are on the disk: frees those in memory once their readers are done.
+    /// Notes that the chunk's bytes are on the disk: frees those in memory once their readers are done.
     fn store(&self, stored: ChunkOnDisk);
 }
 

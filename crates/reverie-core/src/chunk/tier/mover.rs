@@ -50,10 +50,10 @@ pub(super) struct TierFiles {
 /// Chunks that were written to one file, of which some may be gone.
 type Members = Vec<Weak<dyn Movable>>;
 
-/// Why the last attempt moved nothing.
+/// The outcome of the last attempt to move chunks, or the reason why it moved nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) enum MoverState {
-    /// It moved some, or none had to move.
+    /// The last attempt moved some chunks, or none had to move.
     #[default]
     Moves,
     /// No sealed chunk is in memory.
@@ -168,7 +168,8 @@ impl TierState {
                     WriteFailure::Full => MoverState::Full(self.ledger.used.load(Relaxed)),
                     WriteFailure::Fails(error) => MoverState::Fails(error),
                 };
-                // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the queue.
+                // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the
+                // queue.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
                 while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
                     let Some(chunk) = self.queue.next_cold() else { break };

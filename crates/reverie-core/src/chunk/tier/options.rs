@@ -49,6 +49,6 @@ pub struct TierInfo {
     pub moved: u64,
     /// Bytes that compaction wrote since the start.
     pub compacted: u64,
-    /// Why no chunk can be moved now; `None` if one can, or none has to.
+    /// The reason why no chunk can be moved now; `None` if one can, or none has to.
     pub error: Option<String>,
 }

@@ -78,7 +78,7 @@ impl Record {
         self.packed
     }
 
-    /// The same chunk with its columns as they lie in a saved one.
+    /// This record with its columns as they lie in a saved chunk.
     pub(super) fn into_saved(self) -> Self {
         Self { columns: as_saved(&self.columns), ..self }
     }

@@ -69,7 +69,7 @@ impl ReadSegments {
         Self { ledger, state: Mutex::default() }
     }
 
-    /// From now on, chunks that are in these segments are read from there and not written to files of the tier.
+    /// Sets the segments: chunks in them are read from there from now on, and not written to files of the tier.
     ///
     /// Chunks that are read from earlier segments stay there.
     pub(super) fn set(&self, segments: Weak<dyn SegmentStore>) {

@@ -39,7 +39,7 @@ struct RareFields {
     unread: Option<(RecordCheck, OnceLock<Box<[u32]>>)>,
 }
 
-/// How a chunk is checked that was not read yet.
+/// The check of a chunk that was not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::chunk) struct RecordCheck {
     /// The checksum of its record without the first four bytes.
@@ -79,8 +79,8 @@ impl ChunkOnDisk {
         Self { place, shape, crcs: Crcs::of(&record.crcs), rest: RareFields::of(record.holes, None) }
     }
 
-    /// The form of a chunk whose saved bytes are at `place` and were not read: of each column the section and the bytes of
-    /// a cell.
+    /// The form of a chunk whose saved bytes are at `place` and were not read: of each column the section and the bytes
+    /// of a cell.
     pub(in crate::chunk) fn unread(
         place: Place,
         unread: RecordCheck,
@@ -102,7 +102,7 @@ impl ChunkOnDisk {
         Self { place, shape, crcs: Crcs::Many(Box::default()), rest: RareFields::of(holes, Some(unread)) }
     }
 
-    /// The same chunk, whose saved bytes are at `place`. `last` is the shape of the one before.
+    /// This chunk, with its saved bytes at `place`. `last` is the shape of the chunk before.
     pub(super) fn saved_at(&self, place: Place, last: &mut LastShape) -> Self {
         let shape = shared(as_saved(&self.shape.columns), self.shape.packed, &place, last);
         let (crcs, rest) = match self.first_read().and_then(|(_, known)| known.get()) {
@@ -295,7 +295,7 @@ impl ChunkOnDisk {
         Ok(PackedChunk::new(sections, &bodies))
     }
 
-    /// The same chunk for another place, with its bytes appended to `out`.
+    /// This chunk for another place, with its bytes appended to `out`.
     pub(super) fn copied(&self, out: &mut Vec<u8>) -> Result<Record> {
         let start = out.len();
         for (index, column) in self.columns().iter().enumerate() {

@@ -16,7 +16,7 @@ struct StreamLink {
 /// The chains of all streams. When an item leaves, its neighbours in the chain are linked to each other.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
-    /// By slot; meaningless if the slot is free or its item has no stream.
+    /// The links by slot; meaningless if the slot is free or its item has no stream.
     links: Vec<StreamLink>,
     /// The newest item of each stream that has items.
     newest: HashMap<u32, u32, BuildHasherDefault<MultiplicativeHasher>>,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Arc<T>>,
-    /// For each page, the number of cuts when it was last known to have one owner.
+    /// The number of cuts when each page was last known to have one owner.
     owned_since: Vec<u64>,
     /// The number of times that the pages were shared.
     cuts: u64,
@@ -72,7 +72,7 @@ impl<T: Clone> Pages<T> {
         self.owned_since[page] = self.cuts;
     }
 
-    /// How many pages there are.
+    /// The number of pages.
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }

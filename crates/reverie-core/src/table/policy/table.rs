@@ -73,9 +73,9 @@ pub struct Table {
     configured: bool,
     /// The last form that matched the signature or the layout: items of one writer share it.
     accepted: Option<Form>,
-    /// For a table without a signature.
+    /// The layout of the items of a table without a signature.
     layout: TableLayout,
-    /// For a table with a signature.
+    /// The open cells of a table with a signature.
     open_cells: OpenCells,
     picks: Vec<Pick>,
     /// Chooses where windows begin.
@@ -173,7 +173,7 @@ impl Table {
         !self.dropped.is_empty() || !self.emptied.is_empty()
     }
 
-    /// As [`Table::check`], for an item that is to be inserted: without a signature, the first one sets the layout.
+    /// Checks an item that is to be inserted, see [`Table::check`]: without a signature, the first one sets the layout.
     pub fn admit(&mut self, item: &Item, priority: f64) -> Result<()> {
         if self.options.signature.is_none()
             && !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why the first waiting request of a side could not go on when it was last tried.
+/// The reason why the first waiting request of a side could not go on when it was last tried.
 ///
 /// It is tried whenever the table changes, and when bytes are freed that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum BlockReason {
     Memory,
     /// Too few items for draws without replacement.
     Items,
-    /// It is served next: the work is done in several holds of the table's lock.
+    /// The request is served next: the work is done in several holds of the table's lock.
     Turn,
 }
 
@@ -25,7 +25,7 @@ impl BlockReason {
     /// The reasons for which samples wait.
     pub const OF_SAMPLES: [Self; 3] = [Self::Limiter, Self::Items, Self::Turn];
 
-    /// Its name in metrics.
+    /// The reason's name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limiter => "limiter",

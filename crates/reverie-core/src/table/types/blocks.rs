@@ -1,6 +1,6 @@
-//! Why the rate limiter holds a request back, as numbers. `waiting/reason.rs` puts it into words.
+//! The reasons why the rate limiter holds requests back, as numbers. `waiting/reason.rs` puts them into words.
 
-/// Why a sample has to wait.
+/// The reason why a sample has to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SampleBlock {
@@ -30,7 +30,7 @@ pub enum SampleBlock {
     },
 }
 
-/// Why an insert has to wait.
+/// The reason why an insert has to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InsertBlock {

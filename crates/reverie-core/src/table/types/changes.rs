@@ -29,7 +29,7 @@ pub struct Updates<'a> {
     pub neighbours: Option<Neighbours>,
 }
 
-/// How far a new priority reaches back to earlier items.
+/// The reach of a new priority back to earlier items.
 ///
 /// When an item gets the priority p, the i-th item before it gets `max(own, p * decay ** i)`, for i from 1 to `count`
 /// (Brittain et al. 2019, prioritized sequence experience replay, section 4). Earlier items are those of the same

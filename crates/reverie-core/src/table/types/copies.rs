@@ -11,7 +11,7 @@ pub const MOST_WAITING: u64 = 1024;
 pub struct InsertOnSample {
     /// The other table.
     pub target: String,
-    /// How long a copy may wait to be admitted before it is dropped; `None` for no limit.
+    /// The time for which a copy may wait to be admitted before it is dropped; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -32,8 +32,8 @@ pub struct CopyStats {
 pub struct FirstDraw {
     /// The references.
     pub item: Item,
-    /// Its priority at the draw.
+    /// The item's priority at the draw.
     pub priority: f64,
-    /// Its key.
+    /// The item's key.
     pub key: Key,
 }

@@ -38,7 +38,7 @@ pub struct TableDelta {
 /// The counts of an item that is in its table already.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counts {
-    /// Its slot.
+    /// The item's slot.
     pub slot: u32,
     /// The generation of its key.
     pub generation: u32,
@@ -57,7 +57,8 @@ pub struct Counts {
 pub enum SenderChange {
     /// The items of an insert, or its first items, are in the table under these keys.
     Arrived(Sender, u64, Keys),
-    /// The sender knows the outcome of the inserts with a number below the first, and of those with these numbers.
+    /// The sender has received the outcome of the inserts with a number below the first, and of those with these
+    /// numbers.
     Received(Sender, u64, Vec<u64>),
     /// The sender is forgotten.
     Forgotten(Sender),

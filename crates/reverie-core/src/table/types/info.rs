@@ -119,7 +119,7 @@ impl Stats {
         self.age_sum += u128::from(age);
     }
 
-    /// As [`Stats::note_draw`] for each of many `(times, age)`. The sums stay in registers.
+    /// Like [`Stats::note_draw`] for each of many `(times, age)`. The sums stay in registers.
     #[inline(always)]
     pub(in crate::table) fn note_draws(&mut self, draws: impl Iterator<Item = (u32, u64)>) {
         let (mut first, mut sum) = (0, 0_u128);
@@ -187,7 +187,7 @@ impl Default for Stats {
     }
 }
 
-/// How a table's time was spent. Work is measured on one operation in 64 and scaled.
+/// The times that a table spent on its work and its waits. Work is measured on one operation in 64 and scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Time spent inserting items.
@@ -228,7 +228,7 @@ pub struct TableInfo {
     pub num_episodes: u64,
     /// The other counts.
     pub stats: Stats,
-    /// How the time was spent.
+    /// The times spent on work and waits.
     pub times: Times,
     /// Inserts that wait.
     pub pending_inserts: u64,

@@ -12,7 +12,7 @@ pub enum Priority {
     Value(f64),
     /// The largest priority in the table at that moment; 1 if the table is empty.
     Max,
-    /// As [`Priority::Max`] if the table's sampler draws in proportion to priorities, else 1.
+    /// Like [`Priority::Max`] if the table's sampler draws in proportion to priorities, else 1.
     Default,
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 /// A journal's figures at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalInfo {
-    /// When it waits for the disk: "os", "interval" or "always".
+    /// The policy for waiting for the disk: "os", "interval" or "always".
     pub sync: String,
     /// Groups of requests that were written together.
     pub rounds: u64,
-    /// How often it waited for the disk.
+    /// The number of times that the journal waited for the disk.
     pub syncs: u64,
     /// The time for which it waited for the disk, in total.
     pub sync_time: Duration,
@@ -23,6 +23,6 @@ pub struct JournalInfo {
     pub waiting: u64,
     /// True if it waits for room on the disk; inserts wait with it.
     pub is_full: bool,
-    /// Why nothing is written: it waits for room, or it has stopped.
+    /// The reason why nothing is written: the journal waits for room, or it has stopped.
     pub error: Option<String>,
 }

@@ -14,6 +14,6 @@ pub struct Lessee {
 impl Lessee {
     /// A reader in the process of the tables, which ends with them.
     ///
-    /// A client of a server that asks for leased draws passes it, too: its server knows the client by another name.
+    /// A client of a server that asks for leased draws passes it, too: its server has another name for the client.
     pub const HERE: Self = Self { sender: [0; 16], request: 0 };
 }

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// A table's configuration. Immutable except for the fields of [`Change`].
 ///
 /// Files have neither the seeds, which the next process draws, nor the extensions, which are its constructor's. They do
-/// have the limits that the constructor gave: a journal restores changed limits to a table that is constructed as before.
+/// have the limits that the constructor gave: a journal restores changed limits to a table that is constructed as
+/// before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
     /// Unique on its server, not empty.
@@ -29,14 +30,14 @@ pub struct TableOptions {
     pub signature: Option<Signature>,
     /// The largest number of bytes of chunks that the items may keep alive; above it, the remover evicts items.
     pub max_bytes: Option<u64>,
-    /// How chunks written for this table are stored.
+    /// The compression of chunks written for this table.
     pub compression: Compression,
     /// The shard encoded in the table's keys, below 64.
     pub shard: u8,
     /// Seeds the sampler's random draws; the caller takes a system random number if the user gave none.
     #[serde(skip)]
     pub sampler_seed: u64,
-    /// The same for the remover's draws.
+    /// Seeds the remover's random draws, in the same way.
     #[serde(skip)]
     pub remover_seed: u64,
     /// Tables that get copies of the items.

@@ -16,7 +16,7 @@ pub enum Field {
     Age,
 }
 
-/// How a field is compared with a number.
+/// A comparison of a field with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `<`

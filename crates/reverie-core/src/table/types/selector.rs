@@ -21,7 +21,7 @@ pub enum SelectorOptions {
         /// The power of the priority; 0 is uniform, negative values prefer small priorities.
         exponent: f64,
     },
-    /// The same, with stratified draws (ibid., section 3.3 and appendix B.2.1).
+    /// Prioritized, with stratified draws (ibid., section 3.3 and appendix B.2.1).
     ///
     /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch
     /// has its own distribution; all draws together have the same distribution as without strata, with less variance.
@@ -115,7 +115,7 @@ impl From<SelectorOptions> for (u8, f64) {
 impl TryFrom<(u8, f64)> for SelectorOptions {
     type Error = String;
 
-    /// As [`SelectorOptions::from_parts`]; also refuses an exponent that is not finite or that the selector has not.
+    /// Like [`SelectorOptions::from_parts`]; also refuses an exponent that is not finite or that the selector has not.
     fn try_from((number, exponent): (u8, f64)) -> Result<Self, String> {
         let options =
             Self::from_parts(number, exponent).ok_or_else(|| format!("a selector of the unknown kind {number}"))?;

@@ -1,10 +1,10 @@
-//! Which requests wait at a table, since when and for what. `waiting/reason.rs` puts it into words.
+//! The requests that wait at a table, since when and for what. `waiting/reason.rs` puts it into words.
 
 use super::blocks::{InsertBlock, SampleBlock};
 use super::limiter::Counters;
 use std::time::Duration;
 
-/// Why an insert waits.
+/// The reason why an insert waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InsertReason {
     /// The rate limiter.
@@ -28,7 +28,7 @@ pub enum InsertReason {
         budget: u64,
         /// The part of `held` that no move to the disk frees, if it leaves too little for the item.
         unmovable: Option<UnmovableBytes>,
-        /// Why no chunk can move now; `None` if chunks move.
+        /// The reason why no chunk can move now; `None` if chunks move.
         trouble: Option<String>,
     },
     /// The journal waits for room on the disk. The insert may be in the table already.
@@ -46,7 +46,7 @@ pub struct UnmovableBytes {
     pub open: u64,
 }
 
-/// Why a sample waits.
+/// The reason why a sample waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleReason {
     /// The rate limiter.
@@ -63,18 +63,18 @@ pub enum SampleReason {
 /// One request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitEntry {
-    /// How long it has waited.
+    /// The time for which it has waited.
     pub since: Duration,
     /// Items or draws that it requested.
     pub wanted: u64,
-    /// How many of them are done.
+    /// The number of them that are done.
     pub done: u64,
 }
 
 /// Requests of a queue that are reported one by one: a list of very many would hold the table's lock for long.
 pub const MOST_REPORTED: usize = 1000;
 
-/// Which requests wait at a table, since when, for what, and what would unblock them.
+/// The requests that wait at a table, since when, for what, and what would unblock them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitReport {
     /// The table.
@@ -115,7 +115,7 @@ pub(in crate::table) struct ByteShortage {
     pub(in crate::table) held: u64,
     pub(in crate::table) needed: u64,
     pub(in crate::table) budget: u64,
-    /// As in [`InsertReason::Memory`].
+    /// The bytes that cannot move to the disk, see [`InsertReason::Memory`].
     pub(in crate::table) unmovable: Option<UnmovableBytes>,
 }
 

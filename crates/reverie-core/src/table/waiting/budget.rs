@@ -71,8 +71,8 @@ impl Budget {
 
     /// The bytes that an item (or the smallest possible one) waits for at this table; `None` if it need not wait.
     ///
-    /// An insert that makes room for itself need not wait, unless memory is short: what it evicts is on the disk by then,
-    /// so that it would make no room there.
+    /// An insert that makes room for itself need not wait, unless memory is short: what it evicts is on the disk by
+    /// then, so that it would make no room there.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<ByteShortage> {
         let new = item.map_or(ChunkBytes::SMALLEST, |item| ChunkBytes::of(std::iter::once(item)));
         let least = || item.map_or(1, |item| LeastMemory::of(std::iter::once(item)).sum());
@@ -80,12 +80,12 @@ impl Budget {
         total.or_else(|| self.over(ByteLimit::Memory, new.memory, least))
     }
 
-    /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes` afterwards by
-    /// no more than an item for each table: its largest one, or these.
+    /// True if this many inserts, with this many bytes of chunks, evict items, and the tables exceed `max_bytes`
+    /// afterwards by no more than an item for each table: its largest one, or these.
     ///
-    /// The bytes that an eviction frees are unknown before it: the item may be smaller, or another table may hold its chunks. Other
-    /// tables may be about to evict for what they took in. With its own largest item, a table that took in a large one goes
-    /// on with its usual items until that one leaves.
+    /// The bytes that an eviction frees are unknown before it: the item may be smaller, or another table may hold its
+    /// chunks. Other tables may be about to evict for what they took in. With its own largest item, a table that took
+    /// in a large one goes on with its usual items until that one leaves.
     pub(super) fn makes_room(&self, table: &Table, items: u64, bytes: u64) -> bool {
         let after = || self.meter.table_bytes().saturating_add(bytes);
         let within = |most: u64| after() <= most.saturating_add(self.largest_items(bytes));
@@ -101,7 +101,8 @@ impl Budget {
         self.over(ByteLimit::Total, new.bytes, || 0).or_else(|| self.over(ByteLimit::Memory, new.memory, least))
     }
 
-    /// `needed` bytes more than a limit, of which `least` stay in memory; `None` if they are within it, or there are none.
+    /// `needed` bytes more than a limit, of which `least` stay in memory; `None` if they are within it, or there are
+    /// none.
     fn over(&self, of: ByteLimit, needed: u64, least: impl FnOnce() -> u64) -> Option<ByteShortage> {
         let (held, budget) = match of {
             ByteLimit::Total => (self.meter.table_bytes(), self.max_bytes?),
@@ -124,7 +125,8 @@ impl Budget {
         starved.of == ByteLimit::Memory && starved.unmovable.is_none() && self.disk_may_free()
     }
 
-    /// Why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk tier.
+    /// The reason why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk
+    /// tier.
     pub(super) fn trouble(&self) -> Option<String> {
         self.meter.tier().and_then(Tier::trouble)
     }
@@ -234,7 +236,7 @@ fn chunks<'a>(items: impl Iterator<Item = &'a Item>) -> SmallVec<[&'a Arc<Chunk>
 struct ChunkBytes {
     /// The bytes of the chunks that no table holds yet.
     bytes: u64,
-    /// The same in memory.
+    /// The part of these bytes in memory.
     memory: u64,
     /// The bytes of all chunks.
     most: u64,

@@ -41,7 +41,7 @@ impl OnceConsumed {
         Self { stage: Mutex::new(ConsumedStage { ticket, made: false }), durable }
     }
 
-    /// Its stage, after what has happened meanwhile.
+    /// The request's stage, brought up to date.
     fn stage(&self) -> MutexGuard<'_, ConsumedStage> {
         let mut stage = lock(&self.stage);
         if !stage.made

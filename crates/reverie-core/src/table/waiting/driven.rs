@@ -52,7 +52,7 @@ struct DrivenState<T> {
     outcome: Option<Result<T>>,
 }
 
-/// Whether the future can go on, for the thread or the task that waits for it.
+/// The signal that the future can go on, for the thread or the task that waits for it.
 struct WakeSignal {
     state: Mutex<WakeState>,
     woken: Condvar,

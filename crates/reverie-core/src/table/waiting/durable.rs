@@ -17,7 +17,8 @@ use std::time::Duration;
 pub trait TableJournal: Send + Sync {
     /// A ticket that is done once everything that was done before this call is as durable as the journal promises.
     ///
-    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of that.
+    /// Fails with `Storage` if the journal has failed, and with `Undecided` if it has ended and may not have all of
+    /// that.
     fn barrier(&self) -> Ticket<()>;
 
     /// A ticket that is done once everything that was done before this call is on the disk, priorities and counts too.
@@ -99,7 +100,7 @@ impl Outcome for (ChangeCounts, ChangeCounts) {
     }
 }
 
-/// Why a request that is done, or done in part, has no commit yet, and what that means.
+/// The reason why a request that is done, or done in part, has no commit yet, and what that means.
 pub fn why_not_committed(journal: &JournalInfo) -> String {
     let journal = match &journal.error {
         Some(error) if journal.is_full => format!("the journal waits for room on the disk ({error})"),
@@ -108,8 +109,8 @@ pub fn why_not_committed(journal: &JournalInfo) -> String {
     format!("what is done is not committed: {journal}; a kill of the server before that would undo it")
 }
 
-/// How long a request that is done at its table, or done in part, waits for its commit beyond its deadline, see
-/// [`Ticket::needs_commit`].
+/// The time for which a request that is done at its table, or done in part, waits for its commit beyond its deadline,
+/// see [`Ticket::needs_commit`].
 pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for less leaves the work to the journal's own thread: a file may take longer than that.
@@ -123,9 +124,9 @@ pub(super) struct OnceDurable<T> {
 }
 
 enum DurableStage<T> {
-    /// It waits at its table.
+    /// The request waits at its table.
     Asked(Ticket<T>),
-    /// It is done there, all of it or the part of a withdrawn request, and waits for the journal.
+    /// The request is done at its table, in whole or (if it was withdrawn) in part, and waits for the journal.
     Applied(T, Ticket<()>),
     Done(Result<T>),
     Taken,
@@ -134,7 +135,7 @@ enum DurableStage<T> {
 impl<T: Outcome> OnceDurable<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn TableJournal>) -> Self {
         let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
-        // The journal knows of it from now on, also if no caller ever waits.
+        // The journal has the request from now on, even if no caller ever waits.
         drop(once.stage());
         once
     }
@@ -147,7 +148,7 @@ impl<T: Outcome> OnceDurable<T> {
         }
     }
 
-    /// Its stage, after what has happened meanwhile.
+    /// The request's stage, brought up to date.
     fn stage(&self) -> MutexGuard<'_, DurableStage<T>> {
         let mut stage = lock(&self.stage);
         loop {

@@ -31,8 +31,8 @@ impl PendingInsert {
         self.items.len() as u64 + u64::from(self.next.is_some())
     }
 
-    /// Fails the insert after it was taken out of the queue; its remaining items are not inserted. The error names those
-    /// that are.
+    /// Fails the insert after it was taken out of the queue; its remaining items are not inserted. The error names
+    /// those that are.
     pub(super) fn fail(self, reason: Error) {
         if let Some(copy) = &self.copy {
             copy.end(false);
@@ -40,7 +40,7 @@ impl PendingInsert {
         self.cell.fill(Err(reason.with_part(self.keys)));
     }
 
-    /// When it is dropped if it still waits.
+    /// The time at which the insert is dropped if it still waits.
     fn until(&self) -> Option<Duration> {
         self.copy.as_ref().and_then(InsertedCopy::until)
     }
@@ -49,7 +49,7 @@ impl PendingInsert {
 /// The queue of inserts. Every call is O(log n) of the n waiting inserts, except for those that return all of them.
 #[derive(Default)]
 pub(super) struct InsertQueue {
-    /// By id; ids ascend in the order of arrival.
+    /// The waiting inserts by id; ids ascend in the order of arrival.
     waiting: BTreeMap<u64, PendingInsert>,
     /// The number of all items that are not inserted yet.
     items: u64,
@@ -98,7 +98,7 @@ impl InsertQueue {
         pending
     }
 
-    /// When the next timeout expires.
+    /// The time at which the next timeout expires.
     pub(super) fn late_at(&self) -> Option<Duration> {
         self.timed.first().map(|(until, _)| *until)
     }

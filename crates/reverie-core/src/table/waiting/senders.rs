@@ -1,7 +1,7 @@
 //! Inserts that their sender may retry: which are inserted, and under which keys.
 //!
 //! They are stored with the items, under the same lock, so that a checkpoint has both as they were at one moment: a
-//! server that starts from it knows what it has, and inserts nothing twice.
+//! server that starts from it has the list of its inserts, and inserts nothing twice.
 
 use crate::table::types::delta::SenderChange;
 use crate::table::types::inserts::Keys;
@@ -23,7 +23,7 @@ pub(super) struct SenderRecord {
     since: u64,
     /// The inserted ones by number, in order. `None` if the sender received the outcome.
     arrivals: VecDeque<(u64, Option<Keys>)>,
-    /// How many are `None`.
+    /// The number of arrivals whose keys are `None`.
     received: usize,
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use crate::item::Key;
 
     #[test]
-    fn what_was_received_in_any_order_is_forgotten_and_the_rest_stays_in_order() {
+    fn inserts_received_in_any_order_are_forgotten_and_the_rest_stays_in_order() {
         let (mut senders, sender) = (Senders::default(), [7; 16]);
         let keys = |number: u64| Keys::from_iter([Key::from(number as i64)]);
         let arrive = |senders: &mut Senders, number| {

@@ -118,7 +118,8 @@ impl SharedTable {
         result
     }
 
-    /// The same at this table only; returns whether items left it, and whether an insert waits for bytes.
+    /// Like [`SharedTable::decide`], at this table only; returns whether items left it, and whether an insert waits for
+    /// bytes.
     pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut TableState, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
         // Very many draws, items that must leave, or inserts that may continue: this thread continues, and releases the
@@ -182,8 +183,8 @@ impl SharedTable {
         lock(&self.state).check(&self.name, items)
     }
 
-    /// Enqueues items, in order, as one request. Waits for no other request; with a journal it reads chunks of the items
-    /// that are on the disk and must be written again.
+    /// Enqueues items, in order, as one request. Waits for no other request; with a journal it reads chunks of the
+    /// items that are on the disk and must be written again.
     ///
     /// The limiter admits each item on its own; the ticket is done when all are in the table. If the table can never
     /// take one of the items, the request is refused and nothing is inserted.

@@ -32,13 +32,13 @@ use std::time::Duration;
 /// All tables of a server as they were at one moment.
 #[derive(Debug)]
 pub struct ServerCut {
-    /// One for each table, in the order of the tables.
+    /// The cuts, in the order of the tables.
     pub tables: Vec<TableCut>,
     /// See [`Tables::forgotten`].
     pub forgotten: Vec<Sender>,
     /// The reading of the tables' clock.
     pub now: Duration,
-    /// How long the tables were locked.
+    /// The time for which the tables were locked.
     pub pause: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Tables {
         Self::with_disk(options, max_bytes, None, clock, seed)
     }
 
-    /// The same with a disk tier, to which chunks move when its memory is used up.
+    /// Tables with a disk tier, to which chunks move when its memory is used up.
     pub fn with_disk(
         options: Vec<TableOptions>,
         max_bytes: Option<u64>,
@@ -185,7 +185,8 @@ impl Tables {
         self.tables.first().is_some_and(|table| table.is_durable_later())
     }
 
-    /// How long a request may wait for the journal beyond its deadline, see [`COMMIT_GRACE`]; zero without a journal.
+    /// The time for which a request may wait for the journal beyond its deadline, see [`COMMIT_GRACE`]; zero without a
+    /// journal.
     pub fn commit_grace(&self) -> Duration {
         if self.journal().is_some() { COMMIT_GRACE } else { Duration::ZERO }
     }
@@ -253,7 +254,8 @@ impl Tables {
         Ok(())
     }
 
-    /// The leases that a client held when the journal ended, with the numbers of its requests. A second call returns none.
+    /// The leases that a client held when the journal ended, with the numbers of its requests. A second call returns
+    /// none.
     pub fn claim_leases(&self, sender: &Sender) -> Vec<(u64, Lease)> {
         self.held.claim(sender)
     }

@@ -97,7 +97,7 @@ impl<T: Default + Send + Sync, U> Pending<U> for MappedTicket<T, U> {
 }
 
 impl<T> Ticket<T> {
-    /// The same request, whose outcome (or completed part) is mapped when it is taken.
+    /// This request, whose outcome (or completed part) is mapped when it is taken.
     pub fn map<U>(self, map: fn(T) -> U) -> Ticket<U>
     where
         T: Default + Send + Sync + 'static,
@@ -138,7 +138,7 @@ impl<T> Ticket<T> {
         (Self::waiting(holder, id, Arc::clone(&cell), withdraw_on_drop), Promise::of(cell))
     }
 
-    /// The same ticket, whose request is withdrawn when it is dropped.
+    /// This ticket, whose request is withdrawn when it is dropped.
     pub fn withdrawn_on_drop(mut self) -> Self {
         if let TicketState::Waiting(waiting) = &mut self.state {
             waiting.withdraw_on_drop = true;
@@ -197,8 +197,8 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// True if nothing more is to be done at the table, and only the journal has not written it: a short wait then makes
-    /// that commit. After [`Ticket::withdraw`] it is the commit of the part that is done.
+    /// True if nothing more is to be done at the table, and only the journal has not written it: a short wait then
+    /// makes that commit. After [`Ticket::withdraw`] it is the commit of the part that is done.
     pub fn needs_commit(&self) -> bool {
         matches!(&self.state, TicketState::Pending(pending) if pending.needs_commit())
     }
@@ -225,7 +225,8 @@ impl<T> Ticket<T> {
 
     /// Withdraws the request without waiting.
     ///
-    /// Its completed part becomes its outcome: now, when its holder completes it, or with a journal when that has written it.
+    /// Its completed part becomes its outcome: now, when its holder completes it, or with a journal when that has
+    /// written it.
     pub fn withdraw(&mut self) {
         match &mut self.state {
             TicketState::Waiting(waiting) => {
@@ -259,7 +260,7 @@ impl<T> Ticket<T> {
         self.poll().unwrap_or_else(|| Ok(T::default()))
     }
 
-    /// As [`Ticket::cancel`], after a wait of at most `grace` for the commit of what is done.
+    /// Like [`Ticket::cancel`], after a wait of at most `grace` for the commit of what is done.
     pub fn cancel_within(mut self, grace: Duration) -> Result<T>
     where
         T: Default,
@@ -285,7 +286,8 @@ impl<T> Drop for Ticket<T> {
 impl<T: Unpin> Future for Ticket<T> {
     type Output = Result<T>;
 
-    /// For servers: hundreds of waiting requests need no thread. Must not be polled again after it was ready.
+    /// Polls the request, for servers: hundreds of waiting requests need no thread. Must not be polled again after it
+    /// was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.is_done_or_wakes(context.waker());
         match Ticket::poll(&mut self) {

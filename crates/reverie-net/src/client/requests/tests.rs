@@ -1,4 +1,4 @@
-//! What a client asks again after a lost connection.
+//! The requests that a client retries after a lost connection.
 
 use super::*;
 use crate::client::outbox::Outbox;
@@ -25,7 +25,7 @@ fn push(requests: &mut Requests, id: u64, body: Body) -> Ticket<()> {
 }
 
 #[test]
-fn what_deletes_all_that_matches_is_not_done_again_by_a_server_that_does_not_know_whether_it_was() {
+fn a_deletion_of_all_that_matches_is_not_done_again_by_a_server_that_has_forgotten_it() {
     let lender: Weak<Outbox> = Weak::new();
     let mut requests = Requests::new(Duration::ZERO, lender);
     let by_keys = proto::Delete { keys: Some(proto::Keys::default()), ..proto::Delete::default() };

@@ -130,7 +130,7 @@ fn check_range(bulk: &dyn BulkSource, offset: u64, size: Option<u64>) -> Result<
     }
 }
 
-/// How many of these cells the column has already. The others must follow directly, and fit.
+/// The number of these cells that the column has already. The others must follow directly, and fit.
 fn overlap(name: u64, writer: &ChunkWriter, column: usize, first: u64, cells: u32) -> Result<u32> {
     let have = writer.len(column) as u64;
     let end = first.saturating_add(u64::from(cells));

@@ -27,7 +27,7 @@ impl Episodes {
         number(&self.episodes, episode, next_episode)
     }
 
-    /// As [`Episodes::episode`], for a stream; 0 (unknown) stays 0.
+    /// Like [`Episodes::episode`], for a stream; 0 (unknown) stays 0.
     pub(super) fn stream(&self, stream: u32) -> u32 {
         number(&self.streams, stream, next_stream)
     }

@@ -52,7 +52,7 @@ const FEW: usize = 1 << 12;
 
 /// Bytes that a connection may name before all its chunks are looked at again: some may have left their tables.
 const SLACK: u64 = 16 << 20;
-/// As [`SLACK`], where much is named, all of which is looked at.
+/// Like [`SLACK`], for connections that name much, all of which is looked at.
 const MOST_SLACK: u64 = 256 << 20;
 
 impl Names {
@@ -127,7 +127,7 @@ impl Names {
         self.counted()
     }
 
-    /// As [`Names::reckon`], but where much is named only now and then.
+    /// Like [`Names::reckon`], but where much is named only now and then.
     pub(super) fn reckon_paced(&mut self) -> u64 {
         let len = self.known.len() + self.released.len();
         if len <= FEW || self.reckoning.is_due(len) { self.reckon() } else { self.counted() }
@@ -192,7 +192,7 @@ impl Names {
         if theirs.contains(&[0; 4]) {
             return Err(broken(format!("the body {name} has cells of an episode without a number")));
         }
-        // Of each chunk the reference, and where it starts.
+        // A part keeps for each chunk a reference and the position of its start.
         let size = |part: &proto::BodyPart| (size_of::<Part>() + 2 * part.starts.len()) as u64;
         let parts = definition.parts.iter().map(size).sum::<u64>();
         let size_bytes = BODY_BYTES + parts + definition.episodes.len() as u64;

@@ -31,7 +31,7 @@ impl ReleasedChunks {
         if self.pace.is_due(self.chunks.len()) { self.reckon() } else { self.bytes }
     }
 
-    /// As [`ReleasedChunks::bytes`], computed now.
+    /// Like [`ReleasedChunks::bytes`], computed now.
     pub fn reckon(&mut self) -> u64 {
         let Self { chunks, bytes, .. } = self;
         *bytes = 0;

@@ -1,4 +1,4 @@
-//! The bodies (runs of chunks) that the server knows.
+//! The bodies (runs of chunks) that the server has.
 
 use super::chunks::Chunks;
 use super::known::{ByAddress, LOOKED_AT};

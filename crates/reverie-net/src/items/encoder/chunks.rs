@@ -1,4 +1,4 @@
-//! The chunks that the server knows, and the cells of each that it has.
+//! The chunks that the server has, and the cells of each that it has.
 
 use super::super::{FULL_HEAD_BYTES, MAX_ENTRY_BYTES};
 use super::known::{ByAddress, LOOKED_AT, PushOutcome};
@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 96;
 /// Cells of each column.
 type ColumnCounts = SmallVec<[u32; 8]>;
 
-/// For each column the first cell and the number of cells.
+/// The first cell and the number of cells of each column.
 type Columns = SmallVec<[(u32, u32); 8]>;
 
 struct KnownChunk {
@@ -30,7 +30,7 @@ struct KnownChunk {
     /// The chunk, held until it is packed or has no other owner.
     /// Its packed form is sent even if its items have been in their tables for long.
     held: Option<Arc<Chunk>>,
-    /// Its layout was sent or noted.
+    /// The layout of the chunk was sent or noted.
     defined: bool,
     /// Cells sent, or noted for the message.
     sent: ColumnCounts,

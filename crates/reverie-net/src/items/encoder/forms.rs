@@ -1,4 +1,4 @@
-//! The forms that the server knows: if there are too many, the least recently used are released.
+//! The forms that the server has: if there are too many, the least recently used are released.
 
 use super::super::{MAX_ENTRY_BYTES, looks};
 use super::known::ByAddress;

@@ -1,4 +1,4 @@
-//! The objects that a connection knows by their address, and the outcome of a push.
+//! The objects that a connection identifies by their address, and the outcome of a push.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,8 @@ pub enum PushOutcome {
     /// The whole request is in the message.
     Whole,
     /// The message has no room for all of the request; the cells that fit are in it, but no item.
-    /// Send the message that [`Encoder::take`](super::Encoder::take) returns and push the request again, until it is whole.
+    /// Send the message that [`Encoder::take`](super::Encoder::take) returns and push the request again, until it is
+    /// whole.
     NoRoom {
         /// Bulk bytes that the next piece needs at least: an empty message must have room for them.
         needed: u64,

@@ -31,7 +31,7 @@ pub(crate) struct RingOutlet {
 pub(crate) enum BulkPlacement {
     /// In the slot.
     Slot(SlotRange),
-    /// They did not fit, and go inside the message.
+    /// The bytes did not fit, and go inside the message.
     Spilled(Bytes),
 }
 

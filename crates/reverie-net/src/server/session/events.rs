@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Events that a session handles before it yields to the other tasks of its thread.
 const TURN: u32 = 32;
-/// How long a stop waits for the acknowledgement of draws that were sent.
+/// The time for which a stop waits for the acknowledgement of draws that were sent.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;

@@ -144,7 +144,7 @@ async fn the_refusal_of_a_request_overtakes_the_batches_of_others() {
 }
 
 #[tokio::test]
-async fn what_a_session_sends_ahead_of_batches_follows_its_hello() {
+async fn messages_that_a_session_sends_ahead_of_batches_follow_its_hello() {
     let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     connect(&shared, &connection).await;
     connection.say(Asked::Request(proto::Request {

@@ -124,7 +124,7 @@ async fn draws_whose_client_does_not_reconnect_in_time_return_to_the_table() {
 }
 
 #[tokio::test]
-async fn what_a_session_that_panics_has_drawn_returns_to_the_table() {
+async fn items_that_a_session_that_panics_has_drawn_return_to_the_table() {
     let (shared, table) = consuming(3);
     let (connection, _) = connect_as(&shared, CLIENT).await;
     // One is sent and not acknowledged, and two wait for a fourth.
@@ -201,7 +201,7 @@ async fn of_several_tables(table: &Arc<SharedTable>, first: usize) -> DrawDelive
 }
 
 #[tokio::test]
-async fn of_draws_of_several_tables_those_return_for_which_memory_ran_out_and_the_others_are_sent() {
+async fn draws_of_several_tables_for_which_memory_ran_out_return_and_the_others_are_sent() {
     let (shared, table) = consuming(5);
     let mut answer = of_several_tables(&table, 3).await;
     assert_eq!(left(&table), (1, 4, 4));

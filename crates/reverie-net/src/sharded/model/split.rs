@@ -19,9 +19,9 @@ pub struct Split {
 /// The correction of draws that were distributed by earlier masses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptDraws {
-    /// How many of each shard's draws are kept; the later ones are discarded.
+    /// The number of each shard's draws that are kept; the later ones are discarded.
     pub counts: Vec<u64>,
-    /// How many replacement draws each shard makes.
+    /// The number of replacement draws that each shard makes.
     pub again: Vec<u64>,
     /// The probability of each shard for a draw, all draws together.
     pub chances: Vec<f64>,

@@ -54,7 +54,7 @@ impl Prioritized {
         }
     }
 
-    /// The same, with stratified draws.
+    /// A prioritized selector with stratified draws.
     pub fn stratified(exponent: f64, seed: u64) -> Self {
         Self { stratified: true, ..Self::new(exponent, seed) }
     }

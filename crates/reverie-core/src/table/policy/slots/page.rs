@@ -31,7 +31,7 @@ impl Clone for Page {
     }
 }
 
-/// Not the key of any item.
+/// A number that is the key of no item.
 pub(super) const NO_COPY: i64 = -1;
 
 impl Page {

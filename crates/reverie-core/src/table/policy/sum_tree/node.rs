@@ -47,7 +47,7 @@ impl SumNode {
         }))
     }
 
-    /// For running sums: the lane at `point`, and the rest of the point within that lane.
+    /// The lane at `point` of a node of running sums, and the rest of the point within that lane.
     ///
     /// The lane's own total is positive: rounding can put a point at or past the end, which is taken as the largest
     /// number before the end, and a lane is only found where the running sum grows.
@@ -61,7 +61,7 @@ impl SumNode {
         (lane % LANES, point - before)
     }
 
-    /// For weights: the lane at `point` when they lie end to end.
+    /// The lane at `point` of a node of weights that lie end to end.
     ///
     /// The lane's weight is positive, as in [`SumNode::descend`].
     #[inline(always)]

@@ -73,7 +73,7 @@ impl Table {
         }
     }
 
-    /// As `hold`, for an item whose removal was counted.
+    /// Like `hold`, for an item whose removal was counted.
     pub(super) fn hold_again(&mut self, item: &Item) {
         if item.episode == 0 {
             self.stats.deleted_episodes -= 1;

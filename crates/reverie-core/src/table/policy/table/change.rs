@@ -18,7 +18,7 @@ impl Table {
         Ok(result)
     }
 
-    /// The same without the neighbours; returns the keys whose neighbours [`Table::raise_before`] must raise.
+    /// Sets priorities without the neighbours; returns the keys whose neighbours [`Table::raise_before`] must raise.
     pub fn update_alone(&mut self, updates: &Updates<'_>) -> Result<(ChangeCounts, Vec<i64>)> {
         let (result, changed) = self.set(updates)?;
         Ok((result, changed.into_iter().map(|(slot, _)| self.slots.key(slot).get()).collect()))

@@ -6,7 +6,7 @@ use crate::table::policy::selector::Selector;
 use crate::table::types::copies::FirstDraw;
 
 impl Table {
-    /// From now on, collects first draws for [`Table::take_first_draws`].
+    /// Collects first draws from now on, for [`Table::take_first_draws`].
     pub fn note_first_draws(&mut self) {
         self.first_draws.get_or_insert_default();
     }

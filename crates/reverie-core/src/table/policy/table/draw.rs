@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 const PICKS_AHEAD: usize = 64;
 
 impl Table {
-    /// How many of `wanted` single draws in sequence the limiter allows now.
+    /// The number of `wanted` single draws in sequence that the limiter allows now.
     fn allowed(&self, wanted: usize) -> usize {
         let limiter = &self.options.limiter;
         if limiter.can_sample(&self.counters, wanted as u64) {
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// The same, with no item twice among the draws in `into` and these.
+    /// Like [`Table::draw`], with no item twice among the draws in `into` and these.
     ///
     /// Returns fewer than `wanted` also if the table has no other items.
     pub fn draw_distinct(&mut self, wanted: usize, now: u64, into: &mut Draws) -> Result<usize> {
@@ -157,7 +157,7 @@ impl Table {
         }
     }
 
-    /// The same for a single draw, as in a table that deletes sampled items: there are no misses to overlap.
+    /// Outputs a single draw, as in a table that deletes sampled items: there are no misses to overlap.
     fn deliver_one(&mut self, pick: Pick, now: u64, into: &mut Draws) {
         let size = self.len() as u64;
         let times = self.slots.count_draw(pick.slot).times_sampled();

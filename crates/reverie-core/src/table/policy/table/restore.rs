@@ -1,4 +1,4 @@
-//! How a table is cut for a checkpoint, and restored from one.
+//! The cut of a table for a checkpoint, and its restoration from one.
 
 use super::Table;
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ const MOST_SHORT: u32 = 1000;
 const MORE_BEHIND: usize = 64;
 
 impl Table {
-    /// As [`Table::draw`], with a window of each item.
+    /// Like [`Table::draw`], with a window of each item.
     ///
     /// A draw of an item that is too short for a window counts; another draw replaces it, or with [`Windows::once`] it
     /// is skipped. Fails with `Ragged` if only such items are drawn; earlier draws stay in `into`.

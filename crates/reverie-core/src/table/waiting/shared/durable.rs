@@ -83,13 +83,13 @@ impl SharedTable {
         })
     }
 
-    /// The same request, which is done once it is durable.
+    /// This request, which is done once it is durable.
     pub fn once_durable<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
         Ticket::pending(Box::new(OnceDurable::new(ticket, durable)))
     }
 
-    /// The same draws, which are done once it is durable that their items are used up.
+    /// These draws, which are done once it is durable that their items are used up.
     pub fn once_consumed(&self, mut ticket: Ticket<Draws>) -> Ticket<Draws> {
         let Some(durable) = self.durable.get() else { return ticket };
         match ticket.poll() {

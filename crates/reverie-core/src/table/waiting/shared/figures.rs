@@ -65,7 +65,7 @@ impl SharedTable {
         lock(&self.state).table.options().signature.clone()
     }
 
-    /// How chunks written for this table are stored.
+    /// The compression of chunks written for this table.
     pub fn compression(&self) -> Compression {
         lock(&self.state).table.options().compression
     }

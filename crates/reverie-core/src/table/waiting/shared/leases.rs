@@ -27,7 +27,7 @@ impl Lender for SharedTable {
         self.decide(|state, _| state.table.acknowledge(lessee, keys));
     }
 
-    /// Not after the table was closed: its last checkpoint may have them.
+    /// Hands draws over, but not after the table was closed: its last checkpoint may have them.
     fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool {
         self.decide(|state, _| {
             if !state.closed {

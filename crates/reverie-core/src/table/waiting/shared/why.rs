@@ -1,4 +1,4 @@
-//! Which requests wait, since when, for what, and what would unblock them. `reason.rs` puts it into words.
+//! The requests that wait, since when, for what, and what would unblock them. `reason.rs` puts it into words.
 
 use super::SharedTable;
 use crate::sync::lock;
@@ -11,7 +11,7 @@ use crate::table::waiting::insert_queue::PendingInsert;
 use std::time::Duration;
 
 impl SharedTable {
-    /// Which requests wait, since when, for what, and what would unblock them.
+    /// The requests that wait, since when, for what, and what would unblock them.
     pub fn why(&self) -> WaitReport {
         self.drop_late();
         let now = self.clock.now();
