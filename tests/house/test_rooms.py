@@ -236,7 +236,9 @@ def test_no_files_of_a_crate_form_a_circle(crate: str) -> None:
 
 
 def test_one_file_of_the_binding_asks_where_the_tables_are_and_one_begins_it() -> None:
-    asking = {path for path, source in sources_of("reverie-py").items() if re.search(r"\bReplayBackend::", own_code(source))}
+    asking = {
+        path for path, source in sources_of("reverie-py").items() if re.search(r"\bReplayBackend::", own_code(source))
+    }
     assert asking == {"replay_backend.rs", "handle.rs"}
 
 
