@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,3 +154,32 @@ def test_every_prepared_mutation_applies_to_the_tree() -> None:
     """One that does not is of code that has changed: its text is to follow, or it is to go."""
     done = subprocess.run([sys.executable, str(RUN), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def names_of_tests(mutation: dict[str, Any], arguments: list[str]) -> str:
+    """The names among which the words of a mutation choose: functions in its crate, or tests and strings in its files.
+
+    Strings, since they are the names of parameters.
+    """
+    if mutation["file"].endswith(".rs"):
+        files = (ROOT / "crates" / mutation["file"].split("/")[1]).rglob("*.rs")
+        return "\n".join(f"{file}\n" + "\n".join(re.findall(r"fn (\w+)", file.read_text())) for file in files)
+    named = [ROOT / one for one in arguments if one.startswith("tests/")]
+    files = [file for one in named for file in ([one] if one.is_file() else one.rglob("test_*.py"))]
+    files += {folder / "conftest.py" for file in files for folder in file.parents if (folder / "conftest.py").is_file()}
+    return "\n".join(name for file in files for name in re.findall(r"(?:def |class |\")([\w-]+)", file.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted(RUN.parent.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_words_of_every_prepared_mutation_are_in_the_name_of_a_test(path: Path) -> None:
+    """A test that is renamed would otherwise leave a mutation without one, which only a run of all would report."""
+    lost = []
+    for mutation in tomllib.loads(path.read_text())["mutation"]:
+        tests = mutation["tests"]
+        arguments = shlex.split(tests) if isinstance(tests, str) else tests
+        before = "--" if mutation["file"].endswith(".rs") else "-k"
+        given = arguments[arguments.index(before) + 1 :] if before in arguments else []
+        words = [one for one in re.findall(r"[\w:-]+", " ".join(given)) if one not in ("and", "or", "not", "exact")]
+        names = names_of_tests(mutation, arguments)
+        lost += [(mutation["why"], word) for word in words if word.rpartition(":")[2] not in names]
+    assert lost == []
