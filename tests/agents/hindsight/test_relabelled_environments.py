@@ -1,0 +1,208 @@
+"""Environments, vectors, wrappers and settings that hindsight takes, and errors for the others."""
+
+import dataclasses
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from goal_counters import DQN, Counter, Stage, episode
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
+
+from reverie.agents import find, presets
+from reverie.agents.env_settings import EnvSettings
+from reverie.agents.environments import UnsupportedEnvironmentError
+from reverie.agents.goal_tasks import BIT_FLIPS, REACH
+from reverie.agents.hindsight import GoalCheck, GoalFunctions, without_returns
+from reverie.agents.wrappers import ActionsFromZero, FlatActions
+from reverie.runners import plan, train
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("CartPole-v1", {}, "her is set, and observations of CartPole-v1 have no observation"),
+        ("ReverieCounter-v0", {"normalise_rewards": True}, "normalise_rewards is true, and her computes rewards"),
+        ("ReverieCounter-v0", {"frame_stack": 2}, "frame_stack is 2, and her relabels single frames"),
+    ],
+)
+def test_environments_that_cannot_be_relabelled_are_refused_before_a_run_starts(env_id, settings, message):
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match=message):
+        plan(DQN, env_id, config=config, environment=EnvSettings(**settings))
+    plan(DQN, "ReverieCounter-v0", config=config)
+
+
+class Silent(Counter):
+    compute_reward = None
+
+    def step(self, action):
+        self.steps += 1
+        return self.observe(), 0.0, False, self.steps == self.length, {}
+
+
+class WithoutRewards(Silent):
+    def __getattribute__(self, name):
+        if name == "compute_reward":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+gymnasium.register("ReverieWithoutRewards-v0", WithoutRewards)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "d4pg"])
+def test_an_agents_defaults_do_not_normalise_rewards_that_are_relabelled(name):
+    agent = find(name)
+    assert agent.load_preset(REACH).environment.normalise_rewards
+    config = dataclasses.replace(agent.load_preset(REACH).config, her="future")
+    topology = plan(agent, REACH, config=config)
+    assert not topology.env.settings.normalise_rewards
+
+
+def test_defaults_that_hindsight_leaves_out_are_noted_and_settings_of_the_user_are_kept():
+    default = find("sac").load_preset(REACH)
+    relabelled = presets.override(default, ["her=future"])
+    fitting = without_returns(relabelled, ["her"])
+    assert not fitting.environment.normalise_rewards
+    assert fitting.note == f"{default.note}; rewards are not normalised, since her is set"
+    assert without_returns(relabelled, ["her", "normalise_rewards"]) == relabelled
+    assert without_returns(default, []) == default
+    own = dataclasses.replace(relabelled, path=Path("own.toml"))
+    assert without_returns(own, []) == own
+
+
+def test_both_settings_of_a_user_are_refused_with_the_remedy():
+    for given in ({"normalise_rewards": True}, {"environment": EnvSettings(normalise_rewards=True)}):
+        with pytest.raises(UnsupportedEnvironmentError, match=r"set normalise_rewards=false, or leave her out"):
+            train("sac", REACH, her="future", **given)
+
+
+def test_an_environment_without_compute_reward_is_refused_by_name():
+    with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
+        Stage("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
+
+
+def in_a_list(num_envs, mode="NEXT_STEP"):
+    return SyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode[mode])
+
+
+def without_a_list(num_envs):
+    return AsyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class TenthOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 0.1 * rewards
+
+
+class SameOfAll(VectorRewardWrapper):
+    def rewards(self, rewards):
+        return 1.0 * rewards
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("wrappers", [(), (SameOfAll,)])
+def test_a_vector_with_a_list_of_environments_is_relabelled(mode, wrappers):
+    env = f"{__name__}:in_a_list(mode={mode!r})"
+    stage = Stage("dqn", env, wrappers, her="final", her_k=1, n_step=1, learning_starts=10)
+    stage.act(40)
+    data = stage.items()[0]
+    other = data["obs"][:, 1] == 4.0
+    assert (data["obs"][~other, 1] == 100.0).all()
+    assert other.sum() > 50
+    assert data["reward"].tolist() == (-np.abs(data["next_obs"][:, 0] - data["next_obs"][:, 1])).tolist()
+
+
+def test_a_vector_without_a_list_of_environments_is_refused_before_a_run_starts():
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match="without_a_list is a vector without a list of its env"):
+        plan(DQN, without_a_list, config=config)
+    plan(DQN, in_a_list, config=config)
+    plan(DQN, without_a_list, config=dataclasses.replace(config, her=""))
+    with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
+        plan(DQN, "ReverieWithoutRewards-v0", config=config)
+
+
+class Tenth(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 0.1 * reward
+
+
+class TenthOfEach(Tenth):
+    def compute_reward(self, achieved, desired, info):
+        return 0.1 * self.env.get_wrapper_attr("compute_reward")(achieved, desired, info)
+
+
+class InOtherUnits(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return {name: part / 10 for name, part in observation.items()}
+
+
+class EndsAtTwo(gymnasium.Wrapper):
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated or obs["achieved_goal"][0] >= 2, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("env", "wrapper", "message"),
+    [
+        (BIT_FLIPS, Tenth, r"gave -0\.1\d*, where compute_reward of the goals in its observation gives -1\.0 "),
+        ("ReverieCounter-v0", InOtherUnits, "gave -99.0, where compute_reward .* gives -9.8"),
+        ("ReverieBounded-v0", EndsAtTwo, "gave True, where compute_terminated .* gives False"),
+        (in_a_list, TenthOfAll, "gave -9.9.*, where compute_reward .* gives -99.0"),
+    ],
+)
+def test_a_wrapper_that_changes_what_goals_give_is_refused_by_name(env, wrapper, message):
+    stage = Stage("dqn", env, (wrapper,), her="future", learning_starts=10)
+    with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
+        stage.act(30)
+    assert f"through its wrappers {wrapper.__name__} gave" in str(caught.value)
+
+
+class ShortActions(Counter):
+    action_space = spaces.Discrete(2, dtype=np.int16)
+
+
+gymnasium.register("ReverieShortActions-v0", ShortActions)
+
+
+@pytest.mark.parametrize("own", [(), (ActionsFromZero,), (FlatActions,)])
+def test_wrappers_of_actions_are_not_named_as_those_that_change_rewards(own):
+    stage = Stage("dqn", "ReverieShortActions-v0", (Tenth, *own), her="future", learning_starts=10)
+    with pytest.raises(UnsupportedEnvironmentError, match="through its wrappers Tenth gave"):
+        stage.act(30)
+
+
+def test_a_wrapper_that_gives_the_rewards_of_other_goals_itself_is_relabelled():
+    stage = Stage("dqn", BIT_FLIPS, (TenthOfEach,), her="future", n_step=1, learning_starts=10)
+    stage.act(80)
+    rewards = stage.items()[0]["reward"]
+    assert set(np.round(rewards, 6).tolist()) == {np.float32(-0.1).round(6), 0.0}
+
+
+def test_one_step_in_a_thousand_may_differ_since_goals_are_rounded():
+    steps, goals = list(episode(4)), np.array([[1], [2], [3], [4]], np.float32)
+    steps[3] = steps[3]._replace(reward=-90.0)
+    functions, check = GoalFunctions(Counter().compute_reward, None), GoalCheck("E-v0")
+    desired = np.full_like(goals, 100)
+    check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match=r"a step of E-v0 gave -90.0, .* \(2 of 8 steps differ\)"):
+        check.add(steps, goals, desired, functions)
+    check = GoalCheck("E-v0")
+    for _ in range(1_000):
+        check.add(steps[:3], goals[:3], desired[:3], functions)
+    for _ in range(3):
+        check.add(steps, goals, desired, functions)
+    with pytest.raises(UnsupportedEnvironmentError, match="4 of 3,016 steps differ"):
+        check.add(steps, goals, desired, functions)
+
+
+def test_wrong_settings_are_refused_by_name():
+    config = DQN.load_preset("CartPole-v1").config
+    with pytest.raises(ValueError, match='her is \'past\', and must be "" or "future" or "final" or "episode"'):
+        dataclasses.replace(config, her="past")
+    with pytest.raises(ValueError, match="her_k is 0, and must be at least 1"):
+        dataclasses.replace(config, her_k=0)
