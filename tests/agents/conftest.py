@@ -1,4 +1,4 @@
-"""Shared by tests of agents: a stage for agents of unrolls, and a replay of NumPy arrays.
+"""Shared by tests of agents: a harness for agents of unrolls, and a replay of NumPy arrays.
 
 The replay has the names and rules of the public client, nothing of its speed. It is written apart from the package
 (n-step ends by brute force over whole episodes), so that a test which runs an agent on both compares two readings of
@@ -306,7 +306,7 @@ def make_learner():
 
 
 @pytest.fixture
-def make_stage():
+def make_harness():
     """A function that makes an agent's learner and actors on the agent's own table or queue, with changes to a config.
 
     Returns the client of the table, the learner, the actors and the config.
@@ -359,7 +359,7 @@ def write_episodes():
     return write
 
 
-class UnrollStage:
+class UnrollHarness:
     """An actor and a learner of unrolls in one process, and the table between them."""
 
     def __init__(self, agent: Any, config: Any, env_id: str, environment: Any) -> None:
@@ -389,11 +389,11 @@ class UnrollStage:
 
 
 @pytest.fixture
-def make_unroll_stage() -> Iterator[Any]:
-    """A function that makes a stage of an agent with this configuration, in an environment."""
+def make_unroll_harness() -> Iterator[Any]:
+    """A function that makes a harness of an agent with this configuration, in an environment."""
     with contextlib.ExitStack() as stack:
 
-        def make(agent: Any, config: Any, env_id: str, environment: Any = None) -> UnrollStage:
-            return stack.enter_context(contextlib.closing(UnrollStage(agent, config, env_id, environment)))
+        def make(agent: Any, config: Any, env_id: str, environment: Any = None) -> UnrollHarness:
+            return stack.enter_context(contextlib.closing(UnrollHarness(agent, config, env_id, environment)))
 
         yield make

@@ -30,9 +30,9 @@ def tensors(*arrays):
 
 
 @pytest.fixture
-def stage(make_stage):
-    """The fixture `make_stage` with the Pendulum preset, and changes to it."""
-    return lambda **changes: make_stage(apex_dpg, CONFIG, "Pendulum-v1", **{"learning_starts": 200, **changes})
+def harness(make_harness):
+    """The fixture `make_harness` with the Pendulum preset, and changes to it."""
+    return lambda **changes: make_harness(apex_dpg, CONFIG, "Pendulum-v1", **{"learning_starts": 200, **changes})
 
 
 def test_a_hand_worked_batch_gives_the_critics_loss_and_priorities():
@@ -96,9 +96,9 @@ def test_the_first_priorities_are_the_actors_own_td_errors(acted, priority_eps):
     assert replay.raw[: replay.inserts] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_a_truncated_episode_of_a_vector_that_resets_in_the_same_step_has_the_actors_td_error(make_stage):
+def test_a_truncated_episode_of_a_vector_that_resets_in_the_same_step_has_the_actors_td_error(make_harness):
     changes = {"num_actors": 1, "n_step": 1, "learning_starts": 400}
-    client, learner, (actor,), config = make_stage(apex_dpg, CONFIG, of_ten_steps, **changes)
+    client, learner, (actor,), config = make_harness(apex_dpg, CONFIG, of_ten_steps, **changes)
     policy = apex_dpg.make_policy(PENDULUM, config)
     policy.load(learner.latest(-1))
     for _ in range(25):
@@ -115,10 +115,10 @@ def test_a_truncated_episode_of_a_vector_that_resets_in_the_same_step_has_the_ac
     assert items.priority == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):
+def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(harness):
     eps, clip, first, new = 0.25, 0.0, [], []
     for _ in range(2):
-        client, learner, (actor,), _ = stage(priority_clip=clip, priority_eps=eps, num_actors=1)
+        client, learner, (actor,), _ = harness(priority_clip=clip, priority_eps=eps, num_actors=1)
         for _ in range(40):
             actor.act()
         items = client.query("replay")
@@ -167,8 +167,8 @@ def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
     assert np.abs([row["action"] for row in replay.writers[0].log]).max() == 1
 
 
-def test_the_weights_that_actors_get_are_the_learners_policy_and_critic(stage):
-    _, learner, _, config = stage()
+def test_the_weights_that_actors_get_are_the_learners_policy_and_critic(harness):
+    _, learner, _, config = harness()
     policy = apex_dpg.make_policy(PENDULUM, config)
     policy.load(learner.latest(-1))
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -180,8 +180,8 @@ def test_the_weights_that_actors_get_are_the_learners_policy_and_critic(stage):
     assert policy.values(obs, actions, actions)[0] == pytest.approx(q.numpy(), abs=1e-5)
 
 
-def test_items_of_small_errors_leave_first(stage):
-    client, _, _, config = stage(capacity=400, learning_starts=400)
+def test_items_of_small_errors_leave_first(harness):
+    client, _, _, config = harness(capacity=400, learning_starts=400)
     info = client.info().tables["replay"]
     assert info.remover_options.prioritized.priority_exponent == config.eviction_exponent == -0.4
     assert info.sampler_options.prioritized.priority_exponent == config.priority_exponent
@@ -207,8 +207,8 @@ def holds(client, key):
     return True
 
 
-def test_the_learners_priorities_reach_the_table(stage):
-    client, learner, actors, config = stage()
+def test_the_learners_priorities_reach_the_table(harness):
+    client, learner, actors, config = harness()
     while not client.can_sample("replay", config.batch_size):
         for actor in actors:
             actor.act()
@@ -218,8 +218,8 @@ def test_the_learners_priorities_reach_the_table(stage):
     assert client.info().tables["replay"].num_updates == config.batch_size
 
 
-def test_the_targets_follow_only_every_target_period(stage, networks_of):
-    client, learner, actors, config = stage(target_period=3)
+def test_the_targets_follow_only_every_target_period(harness, networks_of):
+    client, learner, actors, config = harness(target_period=3)
     first = networks_of(learner)
     for update in range(3):
         while not client.can_sample("replay", config.batch_size):

@@ -17,7 +17,7 @@ PRESET = apex_dqn.load_preset("CartPole-v1").config
 
 
 @pytest.fixture
-def stage():
+def harness():
     """A function that makes an actor, a learner and the agent's own table under another limiter."""
     closing = []
 
@@ -50,10 +50,10 @@ def five_sigma(counts, probabilities):
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ReverieCountingTerminated-v0", "ReverieCountingTruncated-v0"])
 @pytest.mark.parametrize("n_step", [1, 3, 9])
-def test_the_items_of_an_actor_are_those_of_a_brute_force_over_its_episodes(stage, make_fake_replay, env_id, n_step):
+def test_the_items_of_an_actor_are_those_of_a_brute_force_over_its_episodes(harness, make_fake_replay, env_id, n_step):
     fake = make_fake_replay(max_size=5_000)
-    stage(env_id, acts=100, n_step=n_step, discount=0.9, client=fake)
-    client, *_ = stage(env_id, acts=100, n_step=n_step, discount=0.9, sampler=reverie.selectors.Fifo())
+    harness(env_id, acts=100, n_step=n_step, discount=0.9, client=fake)
+    client, *_ = harness(env_id, acts=100, n_step=n_step, discount=0.9, sampler=reverie.selectors.Fifo())
     assert client.info().tables["replay"].num_inserts == fake.inserts > 100
     client.configure("replay", max_times_sampled=1)  # every item once
     batch = client.sample_batch("replay", fake.inserts, timeout=0)
@@ -73,8 +73,8 @@ def as_sorted_rows(columns, priorities, count=None):
     return rows[np.lexsort(np.round(rows, 4).T)]
 
 
-def test_the_table_draws_by_the_actors_priorities_raised_to_alpha_once(stage):
-    client, _, _, config = stage(acts=30)
+def test_the_table_draws_by_the_actors_priorities_raised_to_alpha_once(harness):
+    client, _, _, config = harness(acts=30)
     first = client.sample_batch("replay", 100_000, timeout=0)
     keys, index, counts = np.unique(first.info.key, return_index=True, return_counts=True)
     weights = first.info.priority[index] ** config.priority_exponent
@@ -91,8 +91,8 @@ def test_the_table_draws_by_the_actors_priorities_raised_to_alpha_once(stage):
 
 
 @pytest.mark.parametrize(("first_priority", "largest"), [("td_error", None), ("max", 7.0)])
-def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(stage, first_priority, largest):
-    client, _, actor, config = stage(acts=20, first_priority=first_priority, sampler=reverie.selectors.Fifo())
+def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(harness, first_priority, largest):
+    client, _, actor, config = harness(acts=20, first_priority=first_priority, sampler=reverie.selectors.Fifo())
     first = client.sample_batch("replay", 1, timeout=0)
     client.update_priorities("replay", first.info.key, np.array([7.0]))
     before = client.info().tables["replay"].num_inserts
@@ -115,8 +115,8 @@ def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(s
     assert (priorities[0], len(set(priorities.tolist())) > 20) == (7.0, True)
 
 
-def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(stage):
-    client, learner, _, config = stage(acts=30, batch_size=256)
+def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(harness):
+    client, learner, _, config = harness(acts=30, batch_size=256)
     asked = []
     update = client.update_priorities
 
@@ -147,8 +147,8 @@ def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(stage)
 
 
 @pytest.mark.parametrize("normalise", ["batch", "table"])
-def test_importance_weights_are_n_p_to_minus_beta_over_the_largest_of_batch_or_table(stage, normalise):
-    client, _, _, config = stage(acts=30)
+def test_importance_weights_are_n_p_to_minus_beta_over_the_largest_of_batch_or_table(harness, normalise):
+    client, _, _, config = harness(acts=30)
     everything = client.sample_batch("replay", 20_000, timeout=0).info.probability
     batch = client.sample_batch("replay", 16, timeout=0)
     raw = (batch.info.table_size * batch.info.probability) ** -config.importance_exponent
@@ -158,8 +158,8 @@ def test_importance_weights_are_n_p_to_minus_beta_over_the_largest_of_batch_or_t
     np.testing.assert_allclose(weights, raw / largest, rtol=1e-9)
 
 
-def test_a_learner_does_not_wait_for_a_batch(stage):
-    _, learner, _, _ = stage(limiter=reverie.rate_limiters.MinSize(10_000), acts=5)
+def test_a_learner_does_not_wait_for_a_batch(harness):
+    _, learner, _, _ = harness(limiter=reverie.rate_limiters.MinSize(10_000), acts=5)
     with pytest.raises(reverie.DeadlineExceededError, match=r"10.?000"):
         learner.learn()
     assert learner.version == 0

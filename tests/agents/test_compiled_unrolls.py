@@ -65,11 +65,11 @@ def graphs(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def stages(make_unroll_stage):
-    """A function: a stage whose learner compiles as planned, and one like it by single operations."""
+def harnesses(make_unroll_harness):
+    """A function: a harness whose learner compiles as planned, and one like it by single operations."""
 
     def make(agent, config, env_id, environment=None, plan=SOON):
-        compiled, single = (make_unroll_stage(agent, config, env_id, environment) for _ in range(2))
+        compiled, single = (make_unroll_harness(agent, config, env_id, environment) for _ in range(2))
         compiled.learner.compile_updates(plan)
         return compiled, single
 
@@ -78,13 +78,13 @@ def stages(make_unroll_stage):
 
 def require_same(one, other):
     """Raise AssertionError if states differ by more than rounding, or figures."""
-    states = [tracing.GraphState(stage.learner).tensors for stage in (one, other)]
+    states = [tracing.GraphState(harness.learner).tensors for harness in (one, other)]
     for a, b in zip(*states, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
-    found, expected = (dict(stage.learner.metrics()) for stage in (one, other))
+    found, expected = (dict(harness.learner.metrics()) for harness in (one, other))
     found.pop("updates_compiled")
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
-    steps = [stage.learner.state_dict()["optimizers"]["network"].get("step") for stage in (one, other)]
+    steps = [harness.learner.state_dict()["optimizers"]["network"].get("step") for harness in (one, other)]
     assert steps[0] == steps[1]
 
 
@@ -100,9 +100,9 @@ def require_same(one, other):
         ("Pendulum-v1", None, {"initial_sigma": 0.5, "max_grad_norm": 0.01}),
     ],
 )
-def test_compiled_gradient_steps_of_ppo_are_those_of_single_operations(env_id, environment, changes, stages, graphs):
+def test_compiled_gradient_steps_of_ppo_are_those_of_single_operations(env_id, environment, changes, harnesses, graphs):
     """Some cases have resets among the steps, whose number differs from update to update."""
-    compiled, single = stages(ppo, dataclasses.replace(PPO, **changes), env_id, environment)
+    compiled, single = harnesses(ppo, dataclasses.replace(PPO, **changes), env_id, environment)
     for _ in range(4):
         for one in (compiled, single):
             one.learn(1)
@@ -113,8 +113,8 @@ def test_compiled_gradient_steps_of_ppo_are_those_of_single_operations(env_id, e
 
 
 @pytest.mark.long
-def test_compiled_steps_end_where_the_policy_is_too_far_from_the_actors(stages):
-    compiled, single = stages(ppo, dataclasses.replace(PPO, target_kl=0.002, learning_rate=1e-2), "CartPole-v1")
+def test_compiled_steps_end_where_the_policy_is_too_far_from_the_actors(harnesses):
+    compiled, single = harnesses(ppo, dataclasses.replace(PPO, target_kl=0.002, learning_rate=1e-2), "CartPole-v1")
     made = []
     for _ in range(4):
         for one in (compiled, single):
@@ -129,8 +129,8 @@ def test_compiled_steps_end_where_the_policy_is_too_far_from_the_actors(stages):
 
 
 @pytest.mark.long
-def test_a_plan_counts_gradient_steps_and_whole_updates_are_compiled(stages, graphs):
-    compiled, single = stages(ppo, PPO, "CartPole-v1", plan=CompilePlan(begin=17, use_from=33, required=False))
+def test_a_plan_counts_gradient_steps_and_whole_updates_are_compiled(harnesses, graphs):
+    compiled, single = harnesses(ppo, PPO, "CartPole-v1", plan=CompilePlan(begin=17, use_from=33, required=False))
     for update in range(5):
         for one in (compiled, single):
             one.learn(1)
@@ -140,10 +140,10 @@ def test_a_plan_counts_gradient_steps_and_whole_updates_are_compiled(stages, gra
 
 
 @pytest.mark.long
-def test_minibatches_longer_than_the_compiled_ones_are_learnt_from_by_single_operations(stages, graphs):
+def test_minibatches_longer_than_the_compiled_ones_are_learnt_from_by_single_operations(harnesses, graphs):
     """An eighth of the steps are resets: 56 are one minibatch of 40, where 64 would be two."""
     config = dataclasses.replace(PPO, minibatch_size=40)
-    compiled, single = stages(ppo, config, "ReverieCountingTerminated-v0")
+    compiled, single = harnesses(ppo, config, "ReverieCountingTerminated-v0")
     for _ in range(3):
         for one in (compiled, single):
             one.learn(1)
@@ -153,8 +153,8 @@ def test_minibatches_longer_than_the_compiled_ones_are_learnt_from_by_single_ope
 
 
 @pytest.mark.long
-def test_a_compiled_loss_that_is_not_finite_ends_learning(stages):
-    compiled, _ = stages(ppo, dataclasses.replace(PPO, target_kl=0.01), "CartPole-v1")
+def test_a_compiled_loss_that_is_not_finite_ends_learning(harnesses):
+    compiled, _ = harnesses(ppo, dataclasses.replace(PPO, target_kl=0.01), "CartPole-v1")
     compiled.learn(2)
     with torch.no_grad():
         compiled.learner._network.flat[0] = torch.nan
@@ -173,10 +173,10 @@ def test_a_compiled_loss_that_is_not_finite_ends_learning(stages):
         (None, {"anneal_updates": 4, "rho_bar": 1.5, "c_bar": 0.8, "max_grad_norm": 0.01}),
     ],
 )
-def test_compiled_updates_of_impala_are_those_of_single_operations(environment, changes, stages, graphs):
+def test_compiled_updates_of_impala_are_those_of_single_operations(environment, changes, harnesses, graphs):
     """Unrolls have resets and are some updates old: the ratios are not 1."""
     config = dataclasses.replace(IMPALA, queue_capacity=12, **changes)
-    compiled, single = stages(impala, config, "CartPole-v1", environment)
+    compiled, single = harnesses(impala, config, "CartPole-v1", environment)
     for _ in range(3):
         for one in (compiled, single):
             while one.client.can_insert("unrolls", 4):
@@ -191,11 +191,11 @@ def test_compiled_updates_of_impala_are_those_of_single_operations(environment, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("changes", [{}, {"burn_in": 0, "n_step": 1, "priority_clip": 0.5}])
-def test_the_graph_of_r2d2_makes_the_update_of_its_fused_lstm(changes, make_stage):
+def test_the_graph_of_r2d2_makes_the_update_of_its_fused_lstm(changes, make_harness):
     """Sequences are padded, and the online and target networks differ."""
     small = {"hidden": (8,), "lstm_units": 6, "sequence_length": 4, "sequence_period": 2, "burn_in": 3, "batch_size": 8}
     config = dataclasses.replace(r2d2.load_preset("CartPole-v1").config, num_actors=1, target_period=3)
-    client, learner, (actor,), _ = make_stage(r2d2, config, "CartPole-v1", **{**small, **changes})
+    client, learner, (actor,), _ = make_harness(r2d2, config, "CartPole-v1", **{**small, **changes})
     client.configure("replay", rate_limiter=rate_limiters.MinSize(1))
     for _ in range(40):
         actor.act()

@@ -123,15 +123,15 @@ def test_compiled_updates_are_those_of_single_operations_within_rounding(name, m
     ],
 )
 def test_compiled_updates_of_unrolls_are_those_of_single_operations_within_rounding(
-    name, env_id, changes, make_unroll_stage
+    name, env_id, changes, make_unroll_harness
 ):
     agent = agents.find(name)
     config = dataclasses.replace(agent.load_preset(env_id).config, hidden=(16,), **changes)
-    one, other = (make_unroll_stage(agent, config, env_id) for _ in range(2))
+    one, other = (make_unroll_harness(agent, config, env_id) for _ in range(2))
     one.learner.compile_updates(SOON)
     for _ in range(4):
-        for stage in (one, other):
-            stage.learn(1)  # the second one waits for the compiler
+        for harness in (one, other):
+            harness.learn(1)  # the second one waits for the compiler
     assert one.learner.metrics()["updates_compiled"] > 0
     for a, b in zip(tracing.GraphState(one.learner).tensors, tracing.GraphState(other.learner).tensors, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
@@ -140,20 +140,22 @@ def test_compiled_updates_of_unrolls_are_those_of_single_operations_within_round
 
 # The graph takes most of a minute of processor time.
 @pytest.mark.slow
-def test_compiled_updates_of_sequences_are_those_of_the_fused_lstm_within_rounding(make_stage):
+def test_compiled_updates_of_sequences_are_those_of_the_fused_lstm_within_rounding(make_harness):
     small = {"hidden": (8,), "lstm_units": 6, "sequence_length": 4, "sequence_period": 2, "burn_in": 3, "batch_size": 8}
-    agent, stages = agents.find("r2d2"), []
+    agent, harnesses = agents.find("r2d2"), []
     for _ in range(2):
         config = agent.load_preset("CartPole-v1").config
-        client, learner, (actor,), _ = make_stage(agent, config, "CartPole-v1", num_actors=1, target_period=3, **small)
+        client, learner, (actor,), _ = make_harness(
+            agent, config, "CartPole-v1", num_actors=1, target_period=3, **small
+        )
         client.configure("replay", rate_limiter=rate_limiters.MinSize(1))
         for _ in range(40):
             actor.act()
-        stages.append(learner)
-    compiled, single = stages
+        harnesses.append(learner)
+    compiled, single = harnesses
     compiled.compile_updates(SOON)
     for _ in range(5):
-        for learner in stages:
+        for learner in harnesses:
             learner.learn()
     assert compiled.metrics()["updates_compiled"] > 0
     for a, b in zip(tracing.GraphState(compiled).tensors, tracing.GraphState(single).tensors, strict=True):

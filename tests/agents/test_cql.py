@@ -165,7 +165,7 @@ def careful_episodes(count):
         yield [*steps, (obs, 0, 0.0, False, False)]
 
 
-class Stage:
+class Harness:
     """A reader on the agent's own table."""
 
     def __init__(self, env_id, path, reward_bound=None, **changes):
@@ -193,7 +193,7 @@ def episode(actions, size=4):
 @pytest.mark.parametrize("actions", [pa.int64(), pa.int32(), pa.uint8(), pa.list_(pa.int64(), 1)], ids=str)
 def test_a_reader_writes_the_numbers_of_actions_however_they_are_stored(actions, tmp_path, write_episodes):
     stored = [[1], [0], [1]] if actions.num_fields else [1, 0, 1]
-    one = Stage("CartPole-v1", write_episodes(tmp_path / "data.parquet", [episode(stored)], actions))
+    one = Harness("CartPole-v1", write_episodes(tmp_path / "data.parquet", [episode(stored)], actions))
     data = one.read(3)
     assert data["action"].tolist() == [1, 0, 1]
     assert data["action"].dtype == np.int64
@@ -203,7 +203,7 @@ def test_a_reader_writes_the_numbers_of_actions_however_they_are_stored(actions,
 
 def test_rewards_of_a_game_are_bounded_for_learning_and_its_returns_are_not(tmp_path, write_episodes):
     steps = [(obs, action, 4.0 * k - 3.0, *ends) for k, (obs, action, _, *ends) in enumerate(episode([1, 0, 1]))]
-    one = Stage("CartPole-v1", write_episodes(tmp_path / "data.parquet", [steps], pa.int64()), reward_bound=1.0)
+    one = Harness("CartPole-v1", write_episodes(tmp_path / "data.parquet", [steps], pa.int64()), reward_bound=1.0)
     assert one.read(3)["reward"].tolist() == [-1.0, 1.0, 1.0]
     assert one.reader.drain_returns() == [-3.0 + 1.0 + 5.0]
 
@@ -211,7 +211,7 @@ def test_rewards_of_a_game_are_bounded_for_learning_and_its_returns_are_not(tmp_
 def test_a_reader_numbers_vectors_of_choices_as_the_policy_does(tmp_path, write_episodes):
     stored = [[0, 0], [1, 2], [1, 0]]
     path = write_episodes(tmp_path / "data.parquet", [episode(stored, size=1)], pa.list_(pa.int64(), 2))
-    found = Stage("ReverieVectors-v0", path).read(3)["action"]
+    found = Harness("ReverieVectors-v0", path).read(3)["action"]
     assert found.tolist() == [0, 5, 3]
     assert Enumeration((2, 3)).to_env(found).tolist() == stored
 
@@ -229,7 +229,7 @@ def test_a_reader_numbers_vectors_of_choices_as_the_policy_does(tmp_path, write_
 def test_actions_that_the_environment_does_not_have_are_refused(stored, actions, message, tmp_path, write_episodes):
     path = write_episodes(tmp_path / "data.parquet", [episode(stored)], actions)
     with pytest.raises(UnsupportedEnvironmentError, match=message):
-        Stage("CartPole-v1", path).read(3)
+        Harness("CartPole-v1", path).read(3)
 
 
 def test_settings_that_cannot_work_are_refused_by_name():

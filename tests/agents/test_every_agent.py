@@ -48,7 +48,7 @@ def env_of(agent):
     return ENVIRONMENTS[agent.actions]
 
 
-class Stage:
+class Harness:
     """A learner and its actors on the agent's own tables, taking turns as the local runner does."""
 
     def __init__(self, agent, *, seed=0, state=None, actors=None, **changes):
@@ -82,14 +82,14 @@ class Stage:
 
 
 @pytest.fixture
-def stage():
+def harness():
     made = []
 
     def make(agent, **options):
         config = agent.load_preset(env_of(agent)).config
         names = SMALL.keys() & {field.name for field in dataclasses.fields(config)}
         small = {name: min(getattr(config, name), SMALL[name]) for name in names}
-        made.append(Stage(agent, **{**small, **options}))
+        made.append(Harness(agent, **{**small, **options}))
         return made[-1]
 
     yield make
@@ -146,9 +146,9 @@ def test_an_unknown_agent_names_the_nearest():
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_alone(agent, stage):
+def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_alone(agent, harness):
     before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    one, two, other = stage(agent, seed=4), stage(agent, seed=4), stage(agent, seed=5)
+    one, two, other = harness(agent, seed=4), harness(agent, seed=4), harness(agent, seed=5)
     for each in (one, two, other):
         each.learn(3)
     flat = [each.learner.latest(-1).flat for each in (one, two, other)]
@@ -159,11 +159,11 @@ def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage, networks_of):
+def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, harness, networks_of):
     """Both learn from the same table, so a difference could only come from their state."""
-    first = stage(agent, seed=1)
+    first = harness(agent, seed=1)
     first.learn(3)
-    second = stage(agent, seed=2)
+    second = harness(agent, seed=2)
     batches = record(first, updates=6)
     second.learner.load_state_dict(first.start)
     replay_of(second, batches)
@@ -173,25 +173,25 @@ def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage,
         assert (flat == networks_of(b)[name]).all(), name
 
 
-def record(stage, *, updates):
-    """Learn on, and keep what the learner drew; `stage.start` is its state before."""
-    stage.start = stage.learner.state_dict()
-    batches, sample = [], stage.client.sample_batch
+def record(harness, *, updates):
+    """Learn on, and keep what the learner drew; `harness.start` is its state before."""
+    harness.start = harness.learner.state_dict()
+    batches, sample = [], harness.client.sample_batch
 
     class Tape:
         def __getattr__(self, name):
-            return getattr(stage.client, name)
+            return getattr(harness.client, name)
 
         def sample_batch(self, *args, **kwargs):
             batches.append(sample(*args, **kwargs))
             return copy.copy(batches[-1])  # the learner makes tensors of its columns
 
-    stage.learner._client = Tape()
-    stage.learn(updates)
+    harness.learner._client = Tape()
+    harness.learn(updates)
     return batches
 
 
-def replay_of(stage, batches):
+def replay_of(harness, batches):
     class Tape:
         def sample_batch(self, *args, **kwargs):
             return batches.pop(0)
@@ -199,15 +199,15 @@ def replay_of(stage, batches):
         def update_priorities(self, table, keys, priorities):
             return reverie.UpdateResult(len(keys), 0)
 
-    stage.learner._client = Tape()
+    harness.learner._client = Tape()
     while batches:
-        stage.learner.learn()
+        harness.learner.learn()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_every_network_of_the_learner_moves_when_it_learns(agent, stage, networks_of):
+def test_every_network_of_the_learner_moves_when_it_learns(agent, harness, networks_of):
     period = {"target_period": 5} if hasattr(agent.load_preset(env_of(agent)).config, "target_period") else {}
-    one = stage(agent, **period)
+    one = harness(agent, **period)
     before = networks_of(one.learner)
     one.learn(10)
     after = networks_of(one.learner)
@@ -215,8 +215,8 @@ def test_every_network_of_the_learner_moves_when_it_learns(agent, stage, network
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_values_that_are_not_finite_stop_learning_and_name_the_rates_to_lower(agent, stage):
-    one = stage(agent)
+def test_values_that_are_not_finite_stop_learning_and_name_the_rates_to_lower(agent, harness):
+    one = harness(agent)
     rates = [field.name for field in dataclasses.fields(one.config) if field.name.endswith("learning_rate")]
     batches = record(one, updates=2)
     for batch in batches:
@@ -230,8 +230,8 @@ def test_values_that_are_not_finite_stop_learning_and_name_the_rates_to_lower(ag
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_weights_are_given_once_per_version_and_are_copies(agent, stage):
-    one = stage(agent)
+def test_weights_are_given_once_per_version_and_are_copies(agent, harness):
+    one = harness(agent)
     first = one.learner.latest(newer_than=-1)
     assert first.version == 0
     assert one.learner.latest(newer_than=0) is None
@@ -242,8 +242,8 @@ def test_weights_are_given_once_per_version_and_are_copies(agent, stage):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_policy_takes_the_learners_weights_and_refuses_others(agent, stage):
-    one = stage(agent)
+def test_a_policy_takes_the_learners_weights_and_refuses_others(agent, harness):
+    one = harness(agent)
     policy = agent.make_policy(one.spec, one.config)
     policy.load(one.learner.latest(newer_than=-1))
     obs = np.zeros((5, *one.spec.obs_shape), np.float32)
@@ -254,13 +254,13 @@ def test_a_policy_takes_the_learners_weights_and_refuses_others(agent, stage):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_an_actor_with_the_state_of_another_draws_as_that_one_from_new_episodes(agent, stage):
-    one = stage(agent, seed=1)
+def test_an_actor_with_the_state_of_another_draws_as_that_one_from_new_episodes(agent, harness):
+    one = harness(agent, seed=1)
     one.learn(2)
     state = one.actors[0].state_dict()
     starts = []
     for seed in (7, 8):
-        other = stage(agent, seed=seed)
+        other = harness(agent, seed=seed)
         other.actors[0].load_state_dict(state)
         assert other.actors[0].env_steps == one.actors[0].env_steps > 0
         starts.append(other.actors[0]._obs)
@@ -269,8 +269,8 @@ def test_an_actor_with_the_state_of_another_draws_as_that_one_from_new_episodes(
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_an_index_outside_the_actors_is_refused(agent, stage):
-    one = stage(agent)
+def test_an_index_outside_the_actors_is_refused(agent, harness):
+    one = harness(agent)
     count = len(one.actors)
     with pytest.raises(ValueError, match=f"actor {count} of {count}: the index must lie in"):
         agent.make_actor(one.spec, one.config, one.client, one.learner, index=count, seed=0, watch=Stopwatch())
@@ -320,8 +320,8 @@ def test_a_wrong_setting_is_refused_with_its_name(setting, message):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_agents_that_support_prefetch_use_it_and_the_others_raise_the_reason(agent, stage, until):
-    one = stage(agent)
+def test_agents_that_support_prefetch_use_it_and_the_others_raise_the_reason(agent, harness, until):
+    one = harness(agent)
     if not one.needs.draws_ahead:
         with pytest.raises(TypeError, match="no table that it draws from ahead"):
             one.learner.draw_ahead(2)
@@ -340,7 +340,7 @@ def test_agents_that_support_prefetch_use_it_and_the_others_raise_the_reason(age
     assert one.learner.metrics()["draws"] == 4 * one.needs.batch_size
     assert (4 + len(ahead)) * one.needs.batch_size == tables().tables[one.needs.name].num_samples
     # Learnt from by another one, each once, before anything more is drawn.
-    other = stage(agent, seed=1)
+    other = harness(agent, seed=1)
     other.learner._client = one.client
     other.learner.load_state_dict(state)
     before = tables().tables[one.needs.name].num_samples
@@ -353,8 +353,8 @@ def test_agents_that_support_prefetch_use_it_and_the_others_raise_the_reason(age
 
 
 @pytest.mark.parametrize("name", ["apex-dqn", "apex-dpg"])
-def test_priorities_of_prefetched_batches_reach_the_drawn_items(name, stage, until):
-    one = stage(agents.find(name))
+def test_priorities_of_prefetched_batches_reach_the_drawn_items(name, harness, until):
+    one = harness(agents.find(name))
     one.learn(1)
     one.client.configure(one.needs.name, rate_limiter=reverie.rate_limiters.MinSize(1))
     drawn, update, updates = [], one.learner._update, one.client.update_priorities

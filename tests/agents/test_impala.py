@@ -23,9 +23,9 @@ def rows(*arrays):
 
 
 @pytest.fixture
-def stage(make_stage):
-    """The fixture `make_stage` with the CartPole preset, and changes to it."""
-    return lambda env_id="CartPole-v1", **changes: make_stage(impala, CONFIG, env_id, **changes)
+def harness(make_harness):
+    """The fixture `make_harness` with the CartPole preset, and changes to it."""
+    return lambda env_id="CartPole-v1", **changes: make_harness(impala, CONFIG, env_id, **changes)
 
 
 def random_unrolls(rng, unrolls=6, length=9):
@@ -150,9 +150,9 @@ def test_the_gradient_is_that_of_finite_differences_and_none_reaches_the_targets
     assert advantage.grad is None
 
 
-def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(stage, counting_env):
+def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(harness, counting_env):
     env_id, length, terminates = counting_env
-    client, learner, (actor,), config = stage(env_id, **SMALL, unroll_length=2 * (length + 1) + 3)
+    client, learner, (actor,), config = harness(env_id, **SMALL, unroll_length=2 * (length + 1) + 3)
     policy = impala.make_policy(describe(env_id), config)
     policy.load(learner.latest(-1))
     for _ in range(config.unroll_length):
@@ -173,9 +173,9 @@ def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_items_that_a_deadline_interrupted_are_sent_later_and_none_twice(stage, taken):
+def test_items_that_a_deadline_interrupted_are_sent_later_and_none_twice(harness, taken):
     """The deadline may also pass between the last item and its confirmation."""
-    _, _, (actor,), config = stage(**SMALL, unroll_length=4)
+    _, _, (actor,), config = harness(**SMALL, unroll_length=4)
     for _ in range(config.unroll_length - 1):
         actor.act()
     sent = []
@@ -195,8 +195,8 @@ def test_items_that_a_deadline_interrupted_are_sent_later_and_none_twice(stage, 
     assert len(sent) == (1 if taken == 2 else 2)
 
 
-def test_weights_are_taken_at_an_unrolls_start_and_never_within(stage):
-    client, learner, (actor,), _ = stage(**SMALL, unroll_length=8)
+def test_weights_are_taken_at_an_unrolls_start_and_never_within(harness):
+    client, learner, (actor,), _ = harness(**SMALL, unroll_length=8)
     for version in range(1, 4):
         for _ in range(4):
             actor.act()
@@ -220,28 +220,28 @@ def take_turns(client, learner, actors, config, updates):
     return figures
 
 
-def test_alternating_actors_lag_behind_the_learner_and_the_log_has_the_lag(stage):
+def test_alternating_actors_lag_behind_the_learner_and_the_log_has_the_lag(harness):
     """Four actors whose unrolls are a batch each: the learner makes four updates from unrolls of one version."""
     sizes = {"num_actors": 4, "envs_per_actor": 2, "batch_size": 2, "queue_capacity": 8, "unroll_length": 4}
-    figures = take_turns(*stage(**sizes), updates=8)
+    figures = take_turns(*harness(**sizes), updates=8)
     assert [one["age_in_updates"] for one in figures] == [0, 1, 2, 3] * 2
     assert [one["oldest_in_updates"] for one in figures] == [0, 1, 2, 3] * 2
     assert figures[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert all(one["kl"] != pytest.approx(0, abs=1e-6) for one in figures[1:4])
 
 
-def test_every_unroll_is_used_once(stage):
-    client, learner, actors, config = stage()
+def test_every_unroll_is_used_once(harness):
+    client, learner, actors, config = harness()
     take_turns(client, learner, actors, config, updates=6)
     info = client.info().tables["unrolls"]
     assert info.num_samples == 6 * config.batch_size
     assert info.num_inserts == info.num_samples + info.current_size
 
 
-def test_the_resets_give_no_gradient(stage, counting_env):
+def test_the_resets_give_no_gradient(harness, counting_env):
     """The update does not depend on the action in the reset step or on its result."""
     env_id, length, _ = counting_env
-    client, _, (actor,), config = stage(env_id, **SMALL, unroll_length=2 * (length + 1))
+    client, _, (actor,), config = harness(env_id, **SMALL, unroll_length=2 * (length + 1))
     for _ in range(config.unroll_length):
         actor.act()
     data = client.sample_batch("unrolls", 2).data

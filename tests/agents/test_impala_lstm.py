@@ -30,9 +30,9 @@ PONG = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, fram
 
 
 @pytest.fixture
-def stage(make_unroll_stage):
+def harness(make_unroll_harness):
     def make(env_id="CartPole-v1", environment=None, **changes):
-        return make_unroll_stage(impala, dataclasses.replace(CONFIG, **changes), env_id, environment)
+        return make_unroll_harness(impala, dataclasses.replace(CONFIG, **changes), env_id, environment)
 
     return make
 
@@ -48,10 +48,10 @@ def step_by_step(module, obs, first, state):
     return torch.stack(outputs), torch.stack(values), state[0].numpy()
 
 
-def test_an_unroll_has_the_state_before_it_and_probabilities_of_the_states_that_its_steps_had(stage, counting_env):
+def test_an_unroll_has_the_state_before_it_and_probabilities_of_the_states_that_its_steps_had(harness, counting_env):
     """Unrolls of 19 rows over episodes of 8, so that they begin, and end, within episodes and between them."""
     env_id, length, _ = counting_env
-    one = stage(env_id)
+    one = harness(env_id)
     module = one.learner._network.module
     with torch.no_grad():  # a policy far from uniform, so that probabilities of another state would be seen
         module.head.weight.mul_(500.0)
@@ -103,7 +103,7 @@ def expected_loss(module, data, config, first, state, *, after=None):
 
 
 def recorded(one):
-    """The next batch of a stage whose networks have states that matter, kept for its learner to draw once more."""
+    """The next batch of a harness whose networks have states that matter, kept for its learner to draw once more."""
     with torch.no_grad():
         for name, parameter in one.learner._network.module.named_parameters():
             if name.startswith(("head", "value_head", "lstm")):
@@ -115,8 +115,8 @@ def recorded(one):
     return data
 
 
-def test_the_learners_loss_is_that_of_the_states_step_by_step_with_zeros_where_episodes_begin(stage, counting_env):
-    one = stage(counting_env[0], unroll_length=17, max_grad_norm=100.0)
+def test_the_learners_loss_is_that_of_the_states_step_by_step_with_zeros_where_episodes_begin(harness, counting_env):
+    one = harness(counting_env[0], unroll_length=17, max_grad_norm=100.0)
     data = recorded(one)
     assert data["first"][:, 1:].any()
     assert (data["ended"].sum(axis=1) >= 2).all()
@@ -134,9 +134,9 @@ def test_the_learners_loss_is_that_of_the_states_step_by_step_with_zeros_where_e
         assert loss != pytest.approx(expected, rel=1e-4), what
 
 
-def test_the_value_after_an_unroll_is_not_used_where_another_episode_begins_there(stage, counting_env):
+def test_the_value_after_an_unroll_is_not_used_where_another_episode_begins_there(harness, counting_env):
     env_id, length, _ = counting_env
-    one = stage(env_id, unroll_length=2 * (length + 1))
+    one = harness(env_id, unroll_length=2 * (length + 1))
     data = recorded(one)
     assert not data["is_step"][:, -1].any()
     module = one.learner._network.module
@@ -145,8 +145,8 @@ def test_the_value_after_an_unroll_is_not_used_where_another_episode_begins_ther
     assert one.learner.metrics()["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_learner_finds_the_policy_of_unrolls_without_lag_where_the_actor_left_it(stage):
-    one = stage()
+def test_the_learner_finds_the_policy_of_unrolls_without_lag_where_the_actor_left_it(harness):
+    one = harness()
     with torch.no_grad():
         one.learner._network.module.head.weight.mul_(500.0)
     for _ in range(3):
@@ -219,12 +219,12 @@ def test_one_update_from_unrolls_of_frames_moves_every_layer(lstm_units):
 
 
 @pytest.mark.long
-def test_the_policy_remembers_the_first_observation_until_the_last_step(stage):
+def test_the_policy_remembers_the_first_observation_until_the_last_step(harness):
     """Its twin reads each observation alone, and stays at chance."""
     settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 20}
     found = []
     for lstm_units in (16, 0):
-        one = stage("ReverieRecall-v0", lstm_units=lstm_units, hidden=(16,), learning_rate=1e-2, **settings)
+        one = harness("ReverieRecall-v0", lstm_units=lstm_units, hidden=(16,), learning_rate=1e-2, **settings)
         one.learn(40)
         one.actor.drain_returns()
         one.learn(10)
@@ -236,11 +236,11 @@ def test_the_policy_remembers_the_first_observation_until_the_last_step(stage):
 
 @pytest.mark.long
 @pytest.mark.parametrize("lstm_units", [0, 16])
-def test_actions_that_depend_on_stacks_of_images_are_learnt(lstm_units, stage):
+def test_actions_that_depend_on_stacks_of_images_are_learnt(lstm_units, harness):
     settings = {"envs_per_actor": 8, "batch_size": 8, "queue_capacity": 15, "unroll_length": 16}
     rates = {"learning_rate": 4e-3, "discount": 0.0, "entropy_coefficient": 0.01}
     network = {"shared_layers": True, "hidden": (32,), "lstm_units": lstm_units}
-    one = stage("ReverieSide-v0", environment=EnvSettings(frame_stack=2), **settings, **rates, **network)
+    one = harness("ReverieSide-v0", environment=EnvSettings(frame_stack=2), **settings, **rates, **network)
     one.learn(50)
     one.actor.drain_returns()
     one.learn(5)

@@ -116,7 +116,7 @@ def small(tmp_path, write_episodes):
     return write_episodes(tmp_path / "small.parquet", [first + ends[0], second + ends[1]])
 
 
-class Stage:
+class Harness:
     def __init__(self, environment=None, **changes):
         spec = describe("Pendulum-v1", environment)
         self.config = dataclasses.replace(CONFIG, learning_starts=1, **changes)
@@ -147,7 +147,7 @@ class Stage:
 
 
 def test_a_reader_writes_the_rows_in_order_with_scaled_actions_and_true_last_observations(small):
-    one = Stage(dataset=small, discount=0.9)
+    one = Harness(dataset=small, discount=0.9)
     assert [one.actor.act() for _ in range(5)] == [1] * 5
     assert one.actor.drain_returns() == [3.0, 2.0]
     assert one.actor.drain_returns() == []
@@ -156,7 +156,7 @@ def test_a_reader_writes_the_rows_in_order_with_scaled_actions_and_true_last_obs
 
 
 def test_rows_of_a_data_set_have_no_age_in_updates(small):
-    one = Stage(dataset=small, batch_size=2)
+    one = Harness(dataset=small, batch_size=2)
     for _ in range(5):
         one.actor.act()
     one.actor._writer.flush()
@@ -167,10 +167,10 @@ def test_rows_of_a_data_set_have_no_age_in_updates(small):
 
 
 def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(small):
-    one = Stage(dataset=small)
+    one = Harness(dataset=small)
     for _ in range(7):
         one.actor.act()
-    again = Stage(dataset=small)
+    again = Harness(dataset=small)
     again.actor.load_state_dict(one.actor.state_dict())
     assert again.actor.env_steps == 7
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_reader_begins_again_after_the_last_row_and_continues_from_its_place(s
 
 
 def test_a_reader_that_was_restarted_continues_from_its_place(small):
-    one, again = Stage(dataset=small), Stage(dataset=small)
+    one, again = Harness(dataset=small), Harness(dataset=small)
     for _ in range(2):
         one.actor.act()
     # As a role does after a restart: an actor that plays gets another random state, and a reader has none.
@@ -192,7 +192,7 @@ def test_a_reader_that_was_restarted_continues_from_its_place(small):
 
 
 def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):
-    one = Stage(dataset=small, discount=0.5, environment=EnvSettings(normalise_rewards=True))
+    one = Harness(dataset=small, discount=0.5, environment=EnvSettings(normalise_rewards=True))
     for _ in range(5):
         one.actor.act()
     one.actor.settle()
@@ -204,7 +204,7 @@ def test_a_reader_gives_the_discounted_returns_that_normalise_rewards(small):
 @pytest.mark.parametrize("row", range(1, 9))
 def test_a_reader_that_continues_within_an_episode_writes_the_items_and_returns_of_one_that_was_not_stopped(small, row):
     options = {"dataset": small, "n_step": 2, "discount": 0.5, "environment": EnvSettings(normalise_rewards=True)}
-    whole, begun, again, at_once = (Stage(**options) for _ in range(4))
+    whole, begun, again, at_once = (Harness(**options) for _ in range(4))
     for _ in range(10):
         whole.actor.act()
     for _ in range(row):
@@ -222,7 +222,7 @@ def test_a_reader_that_continues_within_an_episode_writes_the_items_and_returns_
 
 
 def test_items_of_several_steps_stay_within_their_episode(small):
-    one = Stage(dataset=small, n_step=2, discount=0.5)
+    one = Harness(dataset=small, n_step=2, discount=0.5)
     for _ in range(5):
         one.actor.act()
     assert sorted(item[:1] + item[2:] for item in one.items()) == [
@@ -261,13 +261,13 @@ def test_columns_of_other_names_get_those_of_transitions(small, tmp_path):
     other = str(tmp_path / "other.parquet")
     pq.write_table(table.rename_columns([names.get(name, name) for name in table.column_names]), other)
     with pytest.raises(ValueError, match=r"need the columns obs, terminated; .*dataset_rename= of `train` give"):
-        Stage(dataset=other).actor.act()
+        Harness(dataset=other).actor.act()
     renamed = tuple(f"{new}={old}" for old, new in names.items())
     read = []
-    for stage in (Stage(dataset=small), Stage(dataset=other, dataset_rename=renamed)):
+    for harness in (Harness(dataset=small), Harness(dataset=other, dataset_rename=renamed)):
         for _ in range(5):
-            stage.actor.act()
-        read.append([(*map(float, one[:1]), *one[1:4]) for one in stage.items()])
+            harness.actor.act()
+        read.append([(*map(float, one[:1]), *one[1:4]) for one in harness.items()])
     assert read[0] == read[1] != []
     with pytest.raises(ValueError, match="dataset_rename has 'obs', and each must be old=new"):
         dataclasses.replace(CONFIG, dataset_rename=["obs"])
@@ -281,7 +281,7 @@ def test_rows_of_a_replay_table_are_refused_as_items(tmp_path):
     rows = {"obs": [[0.0] * 3], "next_obs": [[0.0] * 3], "action": [[0.0]], "reward": [1.0], "discount": [0.99]}
     pq.write_table(pa.table(rows), tmp_path / "items.parquet")
     with pytest.raises(ValueError, match="its rows are items of a replay table, each a transition of its own"):
-        Stage(dataset=str(tmp_path / "items.parquet")).actor.act()
+        Harness(dataset=str(tmp_path / "items.parquet")).actor.act()
 
 
 def test_data_sets_that_do_not_fit_are_refused_with_what_differs(small, tmp_path):
@@ -289,7 +289,7 @@ def test_data_sets_that_do_not_fit_are_refused_with_what_differs(small, tmp_path
     with pytest.raises(UnsupportedEnvironmentError, match=r"has obs of shape \(3,\), and Mountain.* has \(2,\)"):
         IQL.make_actor(spec, dataclasses.replace(CONFIG, dataset=small), None, None, **made)
     with pytest.raises(ValueError, match=r"capacity is 4, and .*small.parquet has 7 rows"):
-        Stage(dataset=small, capacity=4)
+        Harness(dataset=small, capacity=4)
     with pytest.raises(ValueError, match="num_actors is 2 and envs_per_actor 1: a dataset is read by one actor"):
         dataclasses.replace(CONFIG, dataset=small, num_actors=2)
     with pytest.raises(ValueError, match=r"expectile is 1.0, and must lie in \(0, 1\)"):
@@ -300,7 +300,7 @@ def test_data_sets_that_do_not_fit_are_refused_with_what_differs(small, tmp_path
 def test_each_option_of_an_update_changes_it(change):
     flats = []
     for changes in ({}, {}, change):
-        one = Stage(policy_hidden=(8,), critic_hidden=(8,), batch_size=16, **changes)
+        one = Harness(policy_hidden=(8,), critic_hidden=(8,), batch_size=16, **changes)
         for _ in range(60):
             one.actor.act()
         one.actor.settle()

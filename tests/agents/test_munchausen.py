@@ -147,7 +147,7 @@ def test_rainbow_refuses_it_next_to_what_it_replaces(change, message):
         dataclasses.replace(agents.find("rainbow").load_preset("CartPole-v1").config, munchausen=0.9, **change)
 
 
-class Stage:
+class Harness:
     """An agent of CartPole with its table, and items of the actor's first steps."""
 
     def __init__(self, name, **changes):
@@ -178,7 +178,7 @@ class Stage:
 def test_each_setting_changes_what_is_learnt(name):
     soft = {"munchausen": 0.9, "munchausen_temperature": 0.03, "munchausen_clip": -0.01}
     found = [
-        Stage(name, **{**soft, **change}).weights()
+        Harness(name, **{**soft, **change}).weights()
         for change in (
             {"munchausen": 0.0},
             {},
@@ -187,7 +187,7 @@ def test_each_setting_changes_what_is_learnt(name):
             {"munchausen_clip": -0.001},
         )
     ]
-    again = Stage(name, **soft).weights()
+    again = Harness(name, **soft).weights()
     assert np.array_equal(found[1], again)
     for i, one in enumerate(found):
         for other in found[i + 1 :]:
@@ -197,7 +197,7 @@ def test_each_setting_changes_what_is_learnt(name):
 @pytest.mark.parametrize("name", ["dqn", "apex-dqn", "cql", "rainbow"])
 def test_a_learners_targets_are_those_of_its_target_network(name):
     own = {"rainbow": {"head": "scalar", "noisy": False, "prioritized": False}, "cql": {"conservative_weight": 0.0}}
-    one = Stage(name, **SOFT, target_period=1_000, huber_delta=1e3, **own.get(name, {}))
+    one = Harness(name, **SOFT, target_period=1_000, huber_delta=1e3, **own.get(name, {}))
     one.weights()
     online, target = (one.learner._networks[network].module for network in ("online", "target"))
     data = random_data()
@@ -222,7 +222,7 @@ def random_data():
 
 
 def test_the_quantile_heads_targets_are_of_its_target_network_and_the_same_policy_at_both_ends():
-    one = Stage("rainbow", **SOFT, target_period=1_000, noisy=False, prioritized=False, huber_delta=1e3)
+    one = Harness("rainbow", **SOFT, target_period=1_000, noisy=False, prioritized=False, huber_delta=1e3)
     one.weights()
     online, target = (one.learner._networks[network].module for network in ("online", "target"))
     data, shape = random_data(), (8, one.config.num_quantiles)
@@ -257,7 +257,7 @@ def test_gorilas_gradients_are_of_the_same_targets():
 
 
 def test_first_priorities_of_ape_x_are_the_errors_of_the_learners_targets():
-    one = Stage("apex-dqn", **SOFT)
+    one = Harness("apex-dqn", **SOFT)
     batch = one.client.sample_batch("replay", 16, timeout=0)
     q_tm1, q_t = (torch.tensor(one.actor._policy.q_values(batch.data[name])) for name in ("obs", "next_obs"))
     a_tm1, r_t, discount_t = (torch.tensor(batch.data[name]) for name in ("action", "reward", "discount"))
@@ -268,10 +268,10 @@ def test_first_priorities_of_ape_x_are_the_errors_of_the_learners_targets():
 
 
 def test_values_of_an_episodes_last_observation_are_soft_as_the_learners():
-    one = Stage("apex-dqn", **SOFT)
+    one = Harness("apex-dqn", **SOFT)
     observations = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     q = torch.tensor(one.actor._policy.q_values(observations))
     assert one.actor._values(observations).tolist() == pytest.approx(soft_value(q, 0.3).tolist())
-    hard = Stage("apex-dqn").actor._values(observations)
+    hard = Harness("apex-dqn").actor._values(observations)
     assert hard.tolist() == pytest.approx(q.amax(dim=1).tolist())
     assert (one.actor._values(observations) > hard).all()

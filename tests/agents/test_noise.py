@@ -158,9 +158,9 @@ def test_a_normal_number_becomes_a_gumbel_number_and_keeps_its_rank(seed):
 UNROLLS = [("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1"), ("impala", "CartPole-v1")]
 
 
-def actions_of_unrolls(stage):
+def actions_of_unrolls(harness):
     """Actions `[T]` of one environment's unrolls and their log pi, about 800 steps without those of resets."""
-    parts = [stage.batch() for _ in range(800 // stage.config.unroll_length)]
+    parts = [harness.batch() for _ in range(800 // harness.config.unroll_length)]
     steps = np.concatenate([part["is_step"][0] for part in parts])
     log_pi = "log_mu" if "log_mu" in parts[0] else "log_pi"
     actions, law = (np.concatenate([part[name][0] for part in parts])[steps] for name in ("action", log_pi))
@@ -169,15 +169,15 @@ def actions_of_unrolls(stage):
 
 @pytest.mark.parametrize("lstm_units", [0, 8])
 @pytest.mark.parametrize(("name", "env_id"), UNROLLS)
-def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unroll_stage, name, env_id, lstm_units):
+def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unroll_harness, name, env_id, lstm_units):
     agent = agents.find(name)
     preset = agent.load_preset(env_id).config
     small = {"num_actors": 1, "envs_per_actor": 1, "unroll_length": 100, "lstm_units": lstm_units, "hidden": (8,)}
     small |= {"batch_size": 1, "queue_capacity": 1} if name == "impala" else {}
     kept = {}
     for theta in (1.0, 0.05):
-        stage = make_unroll_stage(agent, dataclasses.replace(preset, noise_theta=theta, **small), env_id)
-        actions, log_pi = actions_of_unrolls(stage)
+        harness = make_unroll_harness(agent, dataclasses.replace(preset, noise_theta=theta, **small), env_id)
+        actions, log_pi = actions_of_unrolls(harness)
         kept[theta] = np.corrcoef(actions[1:], actions[:-1])[0, 1]
         # The policy of a new network is uniform, or of deviation 1 around the middle.
         law = (
@@ -191,12 +191,12 @@ def test_actions_of_unrolls_last_if_asked_to_and_have_the_policys_law(make_unrol
 
 
 @pytest.mark.parametrize(("name", "env_id"), [("ppo", "Pendulum-v1"), ("impala", "CartPole-v1")])
-def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_unroll_stage, name, env_id):
+def test_actions_of_unrolls_last_for_the_first_steps_of_a_run_if_asked_to(make_unroll_harness, name, env_id):
     agent = agents.find(name)
     small = {"num_actors": 1, "envs_per_actor": 1, "unroll_length": 100, "hidden": (8,)}
     small |= {"batch_size": 1, "queue_capacity": 1} if name == "impala" else {}
     config = dataclasses.replace(agent.load_preset(env_id).config, noise_theta=0.05, noise_theta_steps=400, **small)
-    lasting, independent = correlation(actions_of_unrolls(make_unroll_stage(agent, config, env_id))[0])
+    lasting, independent = correlation(actions_of_unrolls(make_unroll_harness(agent, config, env_id))[0])
     assert lasting > 0.5
     assert abs(independent) < 5 / 400**0.5
 
@@ -225,16 +225,16 @@ def test_a_restored_actor_goes_on_with_the_noise_of_its_place_in_the_run(name, m
     assert found == {0: 0.05, 199: 0.05, 200: 1.0, 10_000: 1.0}
 
 
-def test_actions_that_last_are_spread_over_environments_as_independent_ones(make_unroll_stage):
+def test_actions_that_last_are_spread_over_environments_as_independent_ones(make_unroll_harness):
     ppo, count = agents.find("ppo"), 256
     preset = ppo.load_preset("Pendulum-v1").config
     small = {"num_actors": 1, "envs_per_actor": count, "unroll_length": 2, "hidden": (8,)}
-    spread = make_unroll_stage(ppo, dataclasses.replace(preset, noise_theta=0.05, **small), "Pendulum-v1")
+    spread = make_unroll_harness(ppo, dataclasses.replace(preset, noise_theta=0.05, **small), "Pendulum-v1")
     deviation = spread.batch()["action"][:, -1].std()
     assert deviation == pytest.approx(1.0, abs=5 / (2 * count) ** 0.5), "that of a new policy"
 
 
-def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_stage, monkeypatch):
+def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_harness, monkeypatch):
     begun, draw = [], ActionNoise.draw
     monkeypatch.setattr(
         ActionNoise,
@@ -244,7 +244,7 @@ def test_the_noise_of_unrolls_starts_again_where_an_episode_begins(make_unroll_s
     ppo = agents.find("ppo")
     preset = ppo.load_preset("CartPole-v1").config
     small = {"num_actors": 1, "envs_per_actor": 2, "unroll_length": 64, "hidden": (8,), "noise_theta": 0.05}
-    ended = make_unroll_stage(ppo, dataclasses.replace(preset, **small), "CartPole-v1").batch()["ended"]
+    ended = make_unroll_harness(ppo, dataclasses.replace(preset, **small), "CartPole-v1").batch()["ended"]
     assert ended.any()
     assert (np.stack(begun)[1:65] == ended.T[: len(begun) - 1]).all()
     assert begun[0].all()

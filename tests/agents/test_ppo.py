@@ -22,9 +22,9 @@ def tensors(*arrays):
 
 
 @pytest.fixture
-def stage(make_stage):
-    """The fixture `make_stage` with the CartPole preset, and changes to it."""
-    return lambda env_id="CartPole-v1", **changes: make_stage(ppo, CONFIG, env_id, **changes)
+def harness(make_harness):
+    """The fixture `make_harness` with the CartPole preset, and changes to it."""
+    return lambda env_id="CartPole-v1", **changes: make_harness(ppo, CONFIG, env_id, **changes)
 
 
 def test_a_hand_worked_unroll_gives_its_advantages():
@@ -111,9 +111,9 @@ def test_actions_are_drawn_with_the_policys_probabilities():
         assert not (np.abs(counts - draws * twin) < 5 * np.sqrt(draws * twin * (1 - twin))).all()
 
 
-def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(stage, counting_env):
+def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(harness, counting_env):
     env_id, length, terminates = counting_env
-    client, _, (actor,), config = stage(env_id, num_actors=1, envs_per_actor=2, unroll_length=2 * (length + 1) + 3)
+    client, _, (actor,), config = harness(env_id, num_actors=1, envs_per_actor=2, unroll_length=2 * (length + 1) + 3)
     for _ in range(config.unroll_length):
         actor.act()
     data = client.sample_batch("unrolls", 2).data
@@ -136,8 +136,8 @@ def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(stage, 
         assert data["log_pi"][row] == pytest.approx(log_pi[t, data["action"][row]], abs=1e-5)
 
 
-def test_every_unroll_is_used_once_by_the_weights_that_made_it(stage):
-    client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
+def test_every_unroll_is_used_once_by_the_weights_that_made_it(harness):
+    client, learner, actors, config = harness(num_actors=2, envs_per_actor=3, unroll_length=8)
     for update in range(3):
         turns = 0
         while not client.can_sample("unrolls", config.batch_size):
@@ -154,9 +154,9 @@ def test_every_unroll_is_used_once_by_the_weights_that_made_it(stage):
         learner.learn()
 
 
-def test_an_unroll_restarts_when_newer_weights_arrive(stage):
+def test_an_unroll_restarts_when_newer_weights_arrive(harness):
     """After a resume one actor's unrolls are in the queue, and the other's arrive too late for the update."""
-    client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
+    client, learner, actors, config = harness(num_actors=2, envs_per_actor=3, unroll_length=8)
     for _ in range(16):
         actors[0].act()
     for _ in range(7):
@@ -169,8 +169,8 @@ def test_an_unroll_restarts_when_newer_weights_arrive(stage):
     assert learner.metrics()["age_in_updates"] == 0
 
 
-def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(stage):
-    client, learner, (actor,), config = stage(epochs=1, minibatch_size=10**6)
+def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(harness):
+    client, learner, (actor,), config = harness(epochs=1, minibatch_size=10**6)
     while not client.can_sample("unrolls", config.batch_size):
         actor.act()
     learner.learn()
@@ -180,9 +180,9 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(st
     assert metrics["entropy"] == pytest.approx(np.log(2), abs=1e-3)
 
 
-def test_the_learner_cuts_the_sum_where_episodes_end_and_leaves_resets_out(stage, counting_env, monkeypatch):
+def test_the_learner_cuts_the_sum_where_episodes_end_and_leaves_resets_out(harness, counting_env, monkeypatch):
     env_id, length, _ = counting_env
-    client, learner, (actor,), config = stage(env_id, num_actors=1, envs_per_actor=2, unroll_length=2 * (length + 1))
+    client, learner, (actor,), config = harness(env_id, num_actors=1, envs_per_actor=2, unroll_length=2 * (length + 1))
     while not client.can_sample("unrolls", config.batch_size):
         actor.act()
     given, sizes = [], []
@@ -197,8 +197,8 @@ def test_the_learner_cuts_the_sum_where_episodes_end_and_leaves_resets_out(stage
     assert sum(sizes) == config.epochs * 2 * 2 * length
 
 
-def test_every_pass_takes_the_actors_probabilities_and_each_minibatch_standardised_advantages(stage, monkeypatch):
-    client, learner, (actor,), config = stage(epochs=3, minibatch_size=64, learning_rate=1e-2, anneal_updates=10)
+def test_every_pass_takes_the_actors_probabilities_and_each_minibatch_standardised_advantages(harness, monkeypatch):
+    client, learner, (actor,), config = harness(epochs=3, minibatch_size=64, learning_rate=1e-2, anneal_updates=10)
     while not client.can_sample("unrolls", config.batch_size):
         actor.act()
     batches, calls = [], []
@@ -248,9 +248,9 @@ def test_rate_and_clip_fall_in_a_line_to_a_twentieth():
 
 
 @pytest.mark.long
-def test_the_value_of_a_known_episode_is_learnt(stage):
+def test_the_value_of_a_known_episode_is_learnt(harness):
     """Rewards 1 to 7 with discount 0.5: the value of the first observation is the discounted sum."""
-    client, learner, (actor,), config = stage(
+    client, learner, (actor,), config = harness(
         "ReverieCountingTerminated-v0",
         num_actors=1,
         envs_per_actor=4,

@@ -26,9 +26,9 @@ CONFIG = dataclasses.replace(
 
 
 @pytest.fixture
-def stage(make_unroll_stage):
+def harness(make_unroll_harness):
     def make(env_id="CartPole-v1", environment=None, **changes):
-        return make_unroll_stage(ppo, dataclasses.replace(CONFIG, **changes), env_id, environment)
+        return make_unroll_harness(ppo, dataclasses.replace(CONFIG, **changes), env_id, environment)
 
     return make
 
@@ -56,9 +56,9 @@ def played(policy, obs, first, state):
     return values, state
 
 
-def test_an_unroll_has_the_state_before_it_and_values_of_the_states_that_its_steps_had(stage, counting_env):
+def test_an_unroll_has_the_state_before_it_and_values_of_the_states_that_its_steps_had(harness, counting_env):
     env_id, length, _ = counting_env
-    one = stage(env_id)
+    one = harness(env_id)
     policy = ppo.make_policy(one.spec, one.config)
     policy.load(one.learner.latest(-1))
     before = [np.zeros((1, 12), np.float32)] * 3
@@ -82,8 +82,8 @@ def test_an_unroll_has_the_state_before_it_and_values_of_the_states_that_its_ste
         assert np.abs(data["state"]).max() > 0 or unroll == 0
 
 
-def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(stage):
-    one = stage(epochs=1, minibatch_size=10**6)
+def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(harness):
+    one = harness(epochs=1, minibatch_size=10**6)
     with torch.no_grad():  # a policy far from uniform, so that actions of other steps would be seen
         one.learner._network.module.head.weight.mul_(500.0)
     for _ in range(3):
@@ -96,8 +96,8 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(st
 
 
 @pytest.mark.parametrize(("size", "parts"), [(19, 3), (38, 2), (1_000, 1), (1, 3)])
-def test_a_minibatch_is_whole_unrolls_and_each_epoch_has_all_of_them(size, parts, stage, monkeypatch):
-    one, seen = stage(minibatch_size=size, epochs=3), []
+def test_a_minibatch_is_whole_unrolls_and_each_epoch_has_all_of_them(size, parts, harness, monkeypatch):
+    one, seen = harness(minibatch_size=size, epochs=3), []
     unroll = one.learner._network.module.unroll
     monkeypatch.setattr(
         one.learner._network.module, "unroll", lambda obs, first, state: seen.append(obs) or unroll(obs, first, state)
@@ -111,11 +111,11 @@ def test_a_minibatch_is_whole_unrolls_and_each_epoch_has_all_of_them(size, parts
         assert len({tuple(one.flatten().tolist()) for one in obs}) == 3
 
 
-def test_the_state_is_part_of_what_is_learnt_from(stage):
+def test_the_state_is_part_of_what_is_learnt_from(harness):
     """The same unrolls with other states before them give another update."""
     flats = []
     for factor in (1.0, 0.0):
-        one = stage()
+        one = harness()
         one.fill()
         one.learner.learn()
         one.fill()
@@ -169,8 +169,8 @@ def test_a_policy_with_a_state_is_exported_and_loaded_and_explores_from_its_stat
         whole(obs)
 
 
-def test_statistics_and_continuous_actions_work_with_states(stage):
-    one = stage("Pendulum-v1", environment=EnvSettings(normalise_observations=True, normalise_rewards=True))
+def test_statistics_and_continuous_actions_work_with_states(harness):
+    one = harness("Pendulum-v1", environment=EnvSettings(normalise_observations=True, normalise_rewards=True))
     for _ in range(2):
         one.fill()
         one.learner.learn()
@@ -179,9 +179,9 @@ def test_statistics_and_continuous_actions_work_with_states(stage):
 
 
 @pytest.mark.long
-def test_the_policy_remembers_the_first_observation_until_the_last_step(stage):
+def test_the_policy_remembers_the_first_observation_until_the_last_step(harness):
     settings = {"lstm_units": 16, "learning_rate": 5e-3, "epochs": 8, "minibatch_size": 160, "anneal_updates": 0}
-    one = stage("ReverieRecall-v0", envs_per_actor=8, unroll_length=20, **settings)
+    one = harness("ReverieRecall-v0", envs_per_actor=8, unroll_length=20, **settings)
     for _ in range(60):
         one.fill()
         one.learner.learn()

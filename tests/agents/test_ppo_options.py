@@ -54,7 +54,7 @@ class Match(gymnasium.Env):
 gymnasium.register("ReverieMatch-v0", Match)
 
 
-class Stage:
+class Harness:
     """A learner and an actor on the agent's own queue."""
 
     def __init__(self, env_id, environment=None, seed=1, **changes):
@@ -81,11 +81,11 @@ class Stage:
 
 
 @pytest.fixture
-def stage():
+def harness():
     made = []
 
     def make(env_id="CartPole-v1", **options):
-        made.append(Stage(env_id, **options))
+        made.append(Harness(env_id, **options))
         return made[-1]
 
     yield make
@@ -180,8 +180,8 @@ def test_explained_variance_is_one_for_exact_values_and_zero_for_constant_ones()
     assert explained_variance(target, torch.ones(3)).item() == 0.0
 
 
-def test_a_table_has_actions_as_they_were_drawn_and_the_environment_has_them_scaled_and_clipped(stage):
-    one = stage("Pendulum-v1", initial_sigma=2.0, num_actors=1, envs_per_actor=4)
+def test_a_table_has_actions_as_they_were_drawn_and_the_environment_has_them_scaled_and_clipped(harness):
+    one = harness("Pendulum-v1", initial_sigma=2.0, num_actors=1, envs_per_actor=4)
     given, step = [], one.actor._envs.step
     one.actor._envs.step = lambda actions: given.append(actions.copy()) or step(actions)
     one.fill()
@@ -218,8 +218,8 @@ def test_the_greedy_action_is_the_mean_within_bounds_and_draws_have_the_policys_
 
 
 @pytest.mark.long
-def test_the_deviation_depends_on_no_observation_and_is_learnt(stage):
-    one = stage("Pendulum-v1", entropy_coefficient=0.5)
+def test_the_deviation_depends_on_no_observation_and_is_learnt(harness):
+    one = harness("Pendulum-v1", entropy_coefficient=0.5)
     before = one.learner._network.module.head[1].log_sigma.detach().clone()
     one.learn(3)
     after = one.learner._network.module.head[1].log_sigma.detach()
@@ -230,8 +230,8 @@ def test_the_deviation_depends_on_no_observation_and_is_learnt(stage):
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(env_id, stage):
-    one = stage(env_id, epochs=1, minibatch_size=10**6)
+def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(env_id, harness):
+    one = harness(env_id, epochs=1, minibatch_size=10**6)
     with torch.no_grad():  # a policy far from uniform, so that actions of other steps would be seen
         next(layer for layer in one.learner._network.module.head.modules() if hasattr(layer, "bias")).weight.mul_(500.0)
     for _ in range(2):
@@ -257,15 +257,15 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(en
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_each_option_of_an_update_changes_it(changes, stage):
+def test_each_option_of_an_update_changes_it(changes, harness):
     """Only the first update is compared, since its unrolls are the same."""
-    plain, again, changed = stage(), stage(), stage(**changes)
+    plain, again, changed = harness(), harness(), harness(**changes)
     assert (plain.learn() == again.learn()).all()
     assert (plain.learner.latest(-1).flat != changed.learn()).any()
 
 
-def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_policy(stage):
-    whole, ended = stage(learning_rate=3e-2), stage(learning_rate=3e-2, target_kl=0.005)
+def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_policy(harness):
+    whole, ended = harness(learning_rate=3e-2), harness(learning_rate=3e-2, target_kl=0.005)
     whole.learn()
     ended.learn()
     full, steps = (one.learner.metrics()["gradient_steps"] for one in (whole, ended))
@@ -273,14 +273,14 @@ def test_an_update_ends_before_the_minibatch_that_is_too_far_from_the_actors_pol
     assert 1 <= steps < full
     assert whole.learner.metrics()["kl"] > 1.5 * 0.005
     assert ended.learner.metrics()["kl"] <= 1.5 * 0.005, "no gradient step was made further away"
-    first = stage(learning_rate=3e-2, target_kl=1e-12)
+    first = harness(learning_rate=3e-2, target_kl=1e-12)
     first.learn()
     assert first.learner.metrics()["gradient_steps"] == 1, "the first minibatch is where the actor was"
 
 
-def test_unrolls_of_a_policy_that_is_too_far_already_make_no_gradient_step(stage):
+def test_unrolls_of_a_policy_that_is_too_far_already_make_no_gradient_step(harness):
     """Such unrolls are those of a resumed run, or kept over a server's restart."""
-    one = stage(target_kl=0.005)
+    one = harness(target_kl=0.005)
     update, before = one.learner._update, one.learner.latest(-1).flat.copy()
     one.learner._update = lambda data: update({**data, "log_pi": data["log_pi"] - 1.0})
     assert (one.learn() == before).all()
@@ -298,16 +298,16 @@ def test_rate_and_clip_are_annealed_as_asked_for():
     assert dataclasses.replace(config, anneal_to=0.5).annealed(99) == 0.5
 
 
-def test_an_annealed_rate_of_nothing_moves_nothing(stage):
-    one = stage(anneal_updates=2, anneal_to=0.0)
+def test_an_annealed_rate_of_nothing_moves_nothing(harness):
+    one = harness(anneal_updates=2, anneal_to=0.0)
     before = one.learn(2).copy()
     assert (one.learn(1) == before).all()
 
 
 @pytest.mark.long
-def test_observations_and_rewards_are_normalised_by_what_was_learnt_from(stage):
-    plain = stage("Pendulum-v1")
-    scaled = stage(
+def test_observations_and_rewards_are_normalised_by_what_was_learnt_from(harness):
+    plain = harness("Pendulum-v1")
+    scaled = harness(
         "Pendulum-v1", environment=EnvSettings(normalise_observations=True, normalise_rewards=True), epochs=1
     )
     seen, sample = [], scaled.client.sample_batch
@@ -329,8 +329,8 @@ def test_observations_and_rewards_are_normalised_by_what_was_learnt_from(stage):
     assert plain.learner._statistics.reward_deviation() == 1.0
 
 
-def test_the_first_update_learns_from_rewards_in_deviations_of_its_own_returns(stage, monkeypatch):
-    one = stage("Pendulum-v1", environment=EnvSettings(normalise_rewards=True))
+def test_the_first_update_learns_from_rewards_in_deviations_of_its_own_returns(harness, monkeypatch):
+    one = harness("Pendulum-v1", environment=EnvSettings(normalise_rewards=True))
     learnt, update = [], one.learner._update
     monkeypatch.setattr(one.learner, "_update", lambda data: learnt.append(data) or update(data))
     seen, client = [], one.client
@@ -346,8 +346,8 @@ def test_the_first_update_learns_from_rewards_in_deviations_of_its_own_returns(s
     np.testing.assert_allclose(data["reward"], (raw.data["reward"] / deviation).clip(-10, 10), rtol=1e-3)
 
 
-def test_shared_layers_are_one_torso_with_two_heads(stage):
-    apart, shared = stage(), stage(shared_layers=True)
+def test_shared_layers_are_one_torso_with_two_heads(harness):
+    apart, shared = harness(), harness(shared_layers=True)
     sizes = [one.learner._network.flat.numel() for one in (apart, shared)]
     assert sizes[0] - sizes[1] == 4 * 16 + 16
     obs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -375,8 +375,8 @@ def test_invalid_options_are_refused_by_name(change, message):
 
 
 @pytest.mark.long
-def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
-    one = stage("ReverieMatch-v0", envs_per_actor=8, unroll_length=32, minibatch_size=64, discount=0.0)
+def test_continuous_actions_that_depend_on_the_observation_are_learnt(harness):
+    one = harness("ReverieMatch-v0", envs_per_actor=8, unroll_length=32, minibatch_size=64, discount=0.0)
     one.learn(60)
     policy = ppo.make_policy(one.spec, one.config)
     policy.load(one.learner.latest(-1))
@@ -388,9 +388,9 @@ def test_continuous_actions_that_depend_on_the_observation_are_learnt(stage):
 
 @pytest.mark.long
 @pytest.mark.parametrize("environment", [None, EnvSettings(frame_stack=2)], ids=["images", "stacks"])
-def test_actions_that_depend_on_images_are_learnt(environment, stage):
+def test_actions_that_depend_on_images_are_learnt(environment, harness):
     settings = {"shared_layers": True, "minibatch_size": 64, "discount": 0.0, "hidden": (32,)}
-    one = stage("ReverieSide-v0", environment=environment, envs_per_actor=8, unroll_length=32, **settings)
+    one = harness("ReverieSide-v0", environment=environment, envs_per_actor=8, unroll_length=32, **settings)
     one.learn(12)
     one.actor.drain_returns()
     one.learn(20)

@@ -29,7 +29,7 @@ SMALL = {
 OPTIONAL = ("sac", "td3", "ddpg", "cql-sac")
 
 
-class Stage:
+class Harness:
     def __init__(self, name, **changes):
         agent = agents.find(name)
         self.spec = describe({"discrete": "CartPole-v1"}.get(agent.actions, "Pendulum-v1"))
@@ -66,7 +66,7 @@ class Stage:
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_without_the_setting_draws_are_uniform_and_no_priority_is_written(name):
-    one = Stage(name)
+    one = Harness(name)
     batches = one.learn(5)
     assert all(np.allclose(batch.info.probability, 1 / batch.info.table_size) for batch in batches)
     assert "priorities_applied" not in one.learner.metrics()
@@ -74,7 +74,7 @@ def test_without_the_setting_draws_are_uniform_and_no_priority_is_written(name):
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_td_errors_of_the_critics_become_the_priorities_that_draws_follow(name):
-    one = Stage(name, prioritized=True, priority_exponent=0.5, priority_eps=0.25)
+    one = Harness(name, prioritized=True, priority_exponent=0.5, priority_eps=0.25)
     critics = "critic" if name == "ddpg" else "critics"
     seen, network = [], one.learner._networks[critics]
     module = network.module.forward
@@ -108,7 +108,7 @@ def test_td_errors_of_the_critics_become_the_priorities_that_draws_follow(name):
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_new_items_have_the_largest_priority_of_the_table(name):
-    one = Stage(name, prioritized=True, priority_eps=5.0)
+    one = Harness(name, prioritized=True, priority_eps=5.0)
     one.learn(3)
     largest = one.priorities().max()
     before = {int(key) for key in one.client.query("replay", limit=10_000).key}
@@ -135,7 +135,7 @@ def test_weights_scale_the_errors_of_one_critic():
 
 
 def test_beta_rises_in_a_line_to_one_and_stays_there():
-    config = Stage("apex-dqn").config
+    config = Harness("apex-dqn").config
     annealed = dataclasses.replace(config, importance_exponent=0.4, importance_anneal_updates=100)
     assert [annealed.importance_at(update) for update in (0, 50, 100, 1_000)] == pytest.approx([0.4, 0.7, 1.0, 1.0])
     assert dataclasses.replace(config, importance_exponent=0.4).importance_at(10**6) == 0.4
@@ -147,7 +147,7 @@ def test_beta_rises_in_a_line_to_one_and_stays_there():
 def test_every_agent_with_priorities_weighs_each_update_by_its_own_beta(name):
     prioritized = {"prioritized": True} if name in OPTIONAL else {}
     settings = {"importance_exponent": 0.0, "importance_anneal_updates": 4, "importance_normalise": "batch"}
-    one = Stage(name, **settings, **prioritized)
+    one = Harness(name, **settings, **prioritized)
     seen, update = [], one.learner._update
     one.learner._update = lambda data, weights: seen.append(weights.clone()) or update(data, weights)
     batches = one.learn(6)
@@ -162,7 +162,7 @@ def test_every_agent_with_priorities_weighs_each_update_by_its_own_beta(name):
 def test_each_update_is_made_at_the_rate_that_is_left_of_it(name):
     """A step of Adam is as long as its rate, so updates at a hundredth of it hardly move the network."""
     settings = {"anneal_updates": 1, "anneal_to": 0.01, "target_period": 100}
-    one = Stage(name, **settings)
+    one = Harness(name, **settings)
     flat = one.learner._networks["online"].numpy
     before = flat()
     one.learn(1)
@@ -182,7 +182,7 @@ def test_each_update_is_made_at_the_rate_that_is_left_of_it(name):
 
 @pytest.mark.parametrize(("name", "pairs"), [("apex-dqn", ("online",)), ("apex-dpg", ("policy", "critic"))])
 def test_soft_targets_of_ape_x_move_by_their_rate_at_each_update(name, pairs):
-    one = Stage(name, target_rate=0.25, target_period=1)
+    one = Harness(name, target_rate=0.25, target_period=1)
     networks = one.learner._networks
     target_of = {"online": "target", "policy": "policy_target", "critic": "critic_target"}
     before = {pair: networks[target_of[pair]].numpy() for pair in pairs}
@@ -191,7 +191,7 @@ def test_soft_targets_of_ape_x_move_by_their_rate_at_each_update(name, pairs):
         online, target = networks[pair].numpy(), networks[target_of[pair]].numpy()
         assert target == pytest.approx(before[pair] + 0.25 * (online - before[pair]), abs=1e-6)
         assert (target != online).any()
-    hard = Stage(name, target_period=2)
+    hard = Harness(name, target_period=2)
     networks = hard.learner._networks
     hard.learn(1)
     assert all((networks[pair].numpy() != networks[target_of[pair]].numpy()).any() for pair in pairs)

@@ -88,7 +88,7 @@ def test_a_checkpoint_has_the_draws_of_an_incomplete_batch(name, tmp_path):
     two_acts = {"num_actors": 2} if name == "ppo" else {"batch_size": 2 * num_inserts, "queue_capacity": 100}
     config = dataclasses.replace(config, **two_acts)
 
-    def stage():
+    def harness():
         server = reverie.Server(agent.make_tables(spec, config, seed=0), listen=False)
         client = server.client()
         options = {"seed": 0, "watch": Stopwatch()}
@@ -98,14 +98,14 @@ def test_a_checkpoint_has_the_draws_of_an_incomplete_batch(name, tmp_path):
         learner._update = lambda data: learnt.append(data) or update(data)
         return learner, actor, learnt, lambda: client.info().tables[agent.needs(config).name]
 
-    learner, actor, learnt, table = stage()
+    learner, actor, learnt, table = harness()
     while not table().current_size:
         actor.act()
     with pytest.raises(DeadlineExceededError):
         learner.learn()
     (kept,) = learner.state_dict()["incomplete"]
     path = checkpoint_files.save(tmp_path, 1, {"learner": learner.state_dict()}, "")
-    resumed, actor, learnt, table = stage()
+    resumed, actor, learnt, table = harness()
     resumed.load_state_dict(checkpoint_files.load(path)["learner"])
     while table().current_size < config.batch_size:
         actor.act()

@@ -32,7 +32,7 @@ LSTM = ("lstm.weight_ih", "lstm.weight_hh", "lstm.bias_ih", "lstm.bias_hh")
 
 
 @pytest.fixture
-def stage():
+def harness():
     """A function that makes a learner and an actor on a table without a ratio."""
     closing = []
 
@@ -141,9 +141,9 @@ def items_of(client):
     return firsts
 
 
-def test_an_actors_items_are_those_of_a_brute_force_over_its_episodes(stage, counting_env):
+def test_an_actors_items_are_those_of_a_brute_force_over_its_episodes(harness, counting_env):
     env_id, length, terminates = counting_env
-    client, _, actor, config = stage(env_id, priority_exponent=0.3)
+    client, _, actor, config = harness(env_id, priority_exponent=0.3)
     watched = Watched(actor)
     for _ in range(3 * (length + 1)):
         actor.act()
@@ -191,9 +191,9 @@ def expected_priority(watched, data, episode, first, length, config):
 
 @pytest.mark.long
 @pytest.mark.parametrize("units", [6, 64])
-def test_sequences_share_their_steps_and_need_less_memory_than_estimated(stage, units):
+def test_sequences_share_their_steps_and_need_less_memory_than_estimated(harness, units):
     changes = {"lstm_units": units, "sequence_length": 10, "sequence_period": 5, "burn_in": 10, "envs_per_actor": 4}
-    client, _, actor, config = stage(**changes)
+    client, _, actor, config = harness(**changes)
     for _ in range(400):
         actor.act()
     actor.settle()
@@ -205,9 +205,9 @@ def test_sequences_share_their_steps_and_need_less_memory_than_estimated(stage, 
     assert table.size_bytes / table.current_size < 21 * (16 + 8 + 8 + 4 + 4 + 8 + 1) + 8 * units
 
 
-def test_the_running_statistics_are_of_the_steps_and_not_of_padding(stage):
+def test_the_running_statistics_are_of_the_steps_and_not_of_padding(harness):
     settings = EnvSettings(normalise_observations=True, normalise_rewards=True)
-    _client, learner, actor, _ = stage(settings=settings)
+    _client, learner, actor, _ = harness(settings=settings)
     for _ in range(60):
         actor.act()
     actor.settle()
@@ -229,8 +229,8 @@ def test_the_running_statistics_are_of_the_steps_and_not_of_padding(stage):
     assert actor._sequences[0].deviation != 1.0
 
 
-def test_first_priorities_count_at_most_ten_deviations_of_a_reward_as_the_learners_do(stage):
-    client, _, actor, config = stage()
+def test_first_priorities_count_at_most_ten_deviations_of_a_reward_as_the_learners_do(harness):
+    client, _, actor, config = harness()
     for sequences in actor._sequences:
         sequences.deviation = 1e-3  # of rewards of 1
     for _ in range(30):
@@ -253,8 +253,8 @@ def test_a_wrapper_keeps_the_named_entries_of_observations():
             describe("CartPole-v1", EnvSettings(wrappers=(f"reverie.agents.partial:KeepEntries(entries={entries})",)))
 
 
-def test_an_episode_shorter_than_a_sequence_is_learnt_from(stage):
-    client, _, actor, _ = stage("ReverieCountingTerminated-v0", sequence_length=9, sequence_period=9)
+def test_an_episode_shorter_than_a_sequence_is_learnt_from(harness):
+    client, _, actor, _ = harness("ReverieCountingTerminated-v0", sequence_length=9, sequence_period=9)
     for _ in range(8):
         actor.act()
     actor.settle()
@@ -263,10 +263,10 @@ def test_an_episode_shorter_than_a_sequence_is_learnt_from(stage):
 
 
 def test_the_state_is_zeros_at_the_beginning_of_each_episode_and_goes_on_with_the_action_that_was_taken(
-    stage, counting_env
+    harness, counting_env
 ):
     env_id, length, _ = counting_env
-    _, _, actor, _ = stage(env_id)
+    _, _, actor, _ = harness(env_id)
     watched = Watched(actor)
     for _ in range(2 * (length + 1)):
         actor.act()
@@ -277,8 +277,8 @@ def test_the_state_is_zeros_at_the_beginning_of_each_episode_and_goes_on_with_th
             assert (watched.states[episode, step][:12] != watched.states[episode, step - 1][:12]).any()
 
 
-def test_the_learners_priorities_reach_the_table(stage):
-    client, learner, actor, _ = stage()
+def test_the_learners_priorities_reach_the_table(harness):
+    client, learner, actor, _ = harness()
     for _ in range(60):
         actor.act()
     actor.settle()
@@ -308,8 +308,8 @@ def test_the_learners_priorities_reach_the_table(stage):
     assert stored.tolist() == [pytest.approx(new[key]) for key in keys[0].tolist()]
 
 
-def test_the_target_network_is_a_copy_after_each_period(stage, networks_of):
-    _, learner, actor, _ = stage(target_period=3)
+def test_the_target_network_is_a_copy_after_each_period(harness, networks_of):
+    _, learner, actor, _ = harness(target_period=3)
     for _ in range(60):
         actor.act()
     actor.settle()
@@ -321,8 +321,8 @@ def test_the_target_network_is_a_copy_after_each_period(stage, networks_of):
         assert (now["target"] == first).all() == (update < 3)
 
 
-def test_the_rungs_of_all_actors_together_are_apexs_ladder(stage):
-    client, learner, _, config = stage(num_actors=3, envs_per_actor=2, epsilon_base=0.4, epsilon_alpha=7.0)
+def test_the_rungs_of_all_actors_together_are_apexs_ladder(harness):
+    client, learner, _, config = harness(num_actors=3, envs_per_actor=2, epsilon_base=0.4, epsilon_alpha=7.0)
     made = [r2d2.make_actor(SPEC, config, client, learner, index=i, seed=i, watch=Stopwatch()) for i in range(3)]
     epsilons = np.concatenate([one.epsilons for one in made])
     for one in made:

@@ -107,7 +107,7 @@ def test_an_invalid_description_of_nodes_is_refused(reverie, options, words):
 def test_a_dry_run_of_processes_prints_each_role_and_starts_none(reverie, monkeypatch):
     from reverie.runners import process
 
-    monkeypatch.setattr(process, "Processes", lambda: pytest.fail("a stage was made"))
+    monkeypatch.setattr(process, "Processes", lambda: pytest.fail("processes were started"))
     arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "process", "--num-actors", 3, "--dry-run"]
     text = reverie(*arguments)
     assert text.exit_code == 0, text.stderr

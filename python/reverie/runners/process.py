@@ -60,8 +60,8 @@ NOT_BEGUN = (
 
 def run_in_processes(run: CheckedRun) -> Result:
     """Train with each role in a process of its own. See `launch.train`."""
-    with closing(Processes()) as stage:
-        return launch(stage, run)
+    with closing(Processes()) as backend:
+        return launch(backend, run)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _Process:
 
 
 class Processes:
-    """A stage of processes."""
+    """A backend of processes."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")

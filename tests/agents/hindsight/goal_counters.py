@@ -86,7 +86,7 @@ def episode(length, *, terminated=False):
         yield EpisodeStep(*rows(t), t % 2, t - 99.0, *rows(t + 1), terminated and t == length - 1, 7)
 
 
-class Stage:
+class Harness:
     """An actor on a table of its own whose limiter admits all."""
 
     def __init__(self, name, env, wrappers=(), **changes):

@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from goal_counters import DQN, Counter, Stage, episode
+from goal_counters import DQN, Counter, Harness, episode
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
 
@@ -81,7 +81,7 @@ def test_both_settings_of_a_user_are_refused_with_the_remedy():
 
 def test_an_environment_without_compute_reward_is_refused_by_name():
     with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
-        Stage("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
+        Harness("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
 
 
 def in_a_list(num_envs, mode="NEXT_STEP"):
@@ -106,9 +106,9 @@ class SameOfAll(VectorRewardWrapper):
 @pytest.mark.parametrize("wrappers", [(), (SameOfAll,)])
 def test_a_vector_with_a_list_of_environments_is_relabelled(mode, wrappers):
     env = f"{__name__}:in_a_list(mode={mode!r})"
-    stage = Stage("dqn", env, wrappers, her="final", her_k=1, n_step=1, learning_starts=10)
-    stage.act(40)
-    data = stage.items()[0]
+    harness = Harness("dqn", env, wrappers, her="final", her_k=1, n_step=1, learning_starts=10)
+    harness.act(40)
+    data = harness.items()[0]
     other = data["obs"][:, 1] == 4.0
     assert (data["obs"][~other, 1] == 100.0).all()
     assert other.sum() > 50
@@ -156,9 +156,9 @@ class EndsAtTwo(gymnasium.Wrapper):
     ],
 )
 def test_a_wrapper_that_changes_what_goals_give_is_refused_by_name(env, wrapper, message):
-    stage = Stage("dqn", env, (wrapper,), her="future", learning_starts=10)
+    harness = Harness("dqn", env, (wrapper,), her="future", learning_starts=10)
     with pytest.raises(UnsupportedEnvironmentError, match=message) as caught:
-        stage.act(30)
+        harness.act(30)
     assert f"through its wrappers {wrapper.__name__} gave" in str(caught.value)
 
 
@@ -171,15 +171,15 @@ gymnasium.register("ReverieShortActions-v0", ShortActions)
 
 @pytest.mark.parametrize("own", [(), (ActionsFromZero,), (FlatActions,)])
 def test_wrappers_of_actions_are_not_named_as_those_that_change_rewards(own):
-    stage = Stage("dqn", "ReverieShortActions-v0", (Tenth, *own), her="future", learning_starts=10)
+    harness = Harness("dqn", "ReverieShortActions-v0", (Tenth, *own), her="future", learning_starts=10)
     with pytest.raises(UnsupportedEnvironmentError, match="through its wrappers Tenth gave"):
-        stage.act(30)
+        harness.act(30)
 
 
 def test_a_wrapper_that_gives_the_rewards_of_other_goals_itself_is_relabelled():
-    stage = Stage("dqn", BIT_FLIPS, (TenthOfEach,), her="future", n_step=1, learning_starts=10)
-    stage.act(80)
-    rewards = stage.items()[0]["reward"]
+    harness = Harness("dqn", BIT_FLIPS, (TenthOfEach,), her="future", n_step=1, learning_starts=10)
+    harness.act(80)
+    rewards = harness.items()[0]["reward"]
     assert set(np.round(rewards, 6).tolist()) == {np.float32(-0.1).round(6), 0.0}
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from goal_counters import COUNTER, DQN, Bounded, Counter, Mixed, Stage, episode, rows
+from goal_counters import COUNTER, DQN, Bounded, Counter, Harness, Mixed, episode, rows
 
 from reverie.agents.environments import describe
 from reverie.agents.goal_tasks import REACH
@@ -119,15 +119,15 @@ def test_goals_are_found_in_rows_of_bytes_and_categories_begin_where_the_environ
 
 @pytest.mark.parametrize(("name", "env_id"), [("dqn", "ReverieCounter-v0"), ("rainbow", "ReverieCounter-v0")])
 def test_the_items_of_an_actor_are_its_transitions_and_those_of_other_goals(name, env_id):
-    stage = Stage(name, env_id, her="future", her_k=4, n_step=1, learning_starts=10)
+    harness = Harness(name, env_id, her="future", her_k=4, n_step=1, learning_starts=10)
     acts = 40
     sizes = [0]
     for _ in range(acts):
-        stage.actor.act()
-        stage.actor.settle()
-        sizes.append(stage.client.info().tables["replay"].current_size)
-    assert max(np.diff(sizes)) == stage.needs.inserts_per_act == 2 * (1 + 4)
-    data, _ = stage.items()
+        harness.actor.act()
+        harness.actor.settle()
+        sizes.append(harness.client.info().tables["replay"].current_size)
+    assert max(np.diff(sizes)) == harness.needs.inserts_per_act == 2 * (1 + 4)
+    data, _ = harness.items()
     real = data["obs"][:, 1] == 100.0
     episodes = acts // 5  # of four steps and a reset, in two environments
     assert real.sum() == 2 * 4 * episodes
@@ -142,9 +142,9 @@ def test_the_items_of_an_actor_are_its_transitions_and_those_of_other_goals(name
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "d4pg"])
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_largest_priority(name, prioritized):
-    stage = Stage(name, REACH, her="final", her_k=2, n_step=1, prioritized=prioritized, learning_starts=10)
-    stage.act(80)
-    data, found = stage.items()
+    harness = Harness(name, REACH, her="final", her_k=2, n_step=1, prioritized=prioritized, learning_starts=10)
+    harness.act(80)
+    data, found = harness.items()
     achieved, desired = data["next_obs"][:, :3], data["next_obs"][:, 3:6]
     reached = np.linalg.norm(achieved - desired, axis=1) <= 0.1
     assert data["reward"].tolist() == (reached - 1.0).tolist()
@@ -154,8 +154,8 @@ def test_agents_with_continuous_actions_relabel_too_and_new_items_have_the_large
 
 
 def test_without_the_setting_an_actor_makes_its_transitions_only():
-    stage = Stage("dqn", "ReverieCounter-v0", n_step=1, learning_starts=10)
-    stage.act(40)
-    assert (stage.items()[0]["obs"][:, 1] == 100.0).all()
-    assert stage.needs.inserts_per_act == 2
-    assert dataclasses.replace(stage.config, her="final", her_k=3).inserts_per_act == 2 + 6
+    harness = Harness("dqn", "ReverieCounter-v0", n_step=1, learning_starts=10)
+    harness.act(40)
+    assert (harness.items()[0]["obs"][:, 1] == 100.0).all()
+    assert harness.needs.inserts_per_act == 2
+    assert dataclasses.replace(harness.config, her="final", her_k=3).inserts_per_act == 2 + 6

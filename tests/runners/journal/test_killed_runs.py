@@ -158,8 +158,8 @@ def test_a_run_whose_processes_are_all_killed_continues_with_what_was_acknowledg
 def test_a_server_that_is_killed_alone_comes_back_with_what_it_had(tmp_path, monkeypatch, num_shards):
     listen, served, began = process.Processes.listen, [], []
 
-    def listening(stage, timeout):
-        reports = listen(stage, timeout)
+    def listening(processes, timeout):
+        reports = listen(processes, timeout)
         for name, report in reports:
             if str(name) == "shard 0" and isinstance(report, Served):
                 served.append(int(report.figures["inserts"]))

@@ -112,7 +112,7 @@ def test_a_run_reports_and_can_be_stopped_while_the_fork_server_starts(monkeypat
     """The fork server's imports take seconds, and on a busy machine minutes."""
     go, seen = threading.Event(), []
     begin = process.Processes._start_fork_server
-    monkeypatch.setattr(process.Processes, "_start_fork_server", lambda stage: (go.wait(), begin(stage)))
+    monkeypatch.setattr(process.Processes, "_start_fork_server", lambda processes: (go.wait(), begin(processes)))
     monkeypatch.setattr(absences, "SLOW_SECONDS", 0.0)
     try:
         with pytest.raises(StoppedError, match="nothing was saved"):

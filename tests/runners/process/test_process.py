@@ -35,7 +35,9 @@ pytestmark = pytest.mark.xdist_group("processes")
 def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the_other(tmp_path, monkeypatch):
     killed = []
     kill_role = process.Processes.kill
-    monkeypatch.setattr(process.Processes, "kill", lambda stage, name: (killed.append(name), kill_role(stage, name)))
+    monkeypatch.setattr(
+        process.Processes, "kill", lambda processes, name: (killed.append(name), kill_role(processes, name))
+    )
     result, events = train("apex-dqn", config=small(), folder=tmp_path, seed=5)
     assert isinstance(events[0], Started)
     assert events[-1] == Finished(result)
@@ -125,8 +127,8 @@ def test_the_processes_of_a_run_have_titles(monkeypatch):
     pytest.importorskip("setproctitle")
     titles = {}
 
-    def listening(stage, timeout):
-        reports = listen(stage, timeout)
+    def listening(processes, timeout):
+        reports = listen(processes, timeout)
         for name, report in reports:
             if isinstance(report, Ready):
                 cmdline = Path(f"/proc/{report.pid}/cmdline").read_bytes()

@@ -88,8 +88,8 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
     strangers, began, figures = [], [], []
     serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
 
-    def as_another_takes_its_port(stage, name, storage, before):
-        given = serving(stage, name, storage, before)
+    def as_another_takes_its_port(processes, name, storage, before):
+        given = serving(processes, name, storage, before)
         if before is not None:
             table = agents.find("apex-dqn").make_tables(describe("CartPole-v1"), small(), seed=0)
             token = serving(other, name, None, None).token
@@ -97,8 +97,8 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
             strangers.append(reverie.Server(table, given.port, token=token))
         return given
 
-    def listening(stage, timeout):
-        reported = listen(stage, timeout)
+    def listening(processes, timeout):
+        reported = listen(processes, timeout)
         began.extend(report for name, report in reported if isinstance(report, Ready) and str(name) == "shard 0")
         for name, report in reported:
             if isinstance(report, Served) and str(name) == "shard 0" and len(began) > 1:
@@ -154,8 +154,8 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
 def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monkeypatch):
     listen = process.Processes.listen
 
-    def listening(stage, timeout):
-        reported = listen(stage, timeout)
+    def listening(processes, timeout):
+        reported = listen(processes, timeout)
         inserts.extend(report.figures["inserts"] for _, report in reported if isinstance(report, Served))
         return reported
 
@@ -190,8 +190,8 @@ def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were
     events, acted, sizes, done = [], {}, [], []
     listen = process.Processes.listen
 
-    def listening(stage, timeout):
-        reported = listen(stage, timeout)
+    def listening(processes, timeout):
+        reported = listen(processes, timeout)
         acted.update({name.index: report for name, report in reported if isinstance(report, Acted)})
         sizes.extend(report.figures["size"] for _, report in reported if isinstance(report, Served))
         return reported

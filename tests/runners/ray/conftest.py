@@ -14,14 +14,14 @@ def places(monkeypatch):
     seen = {}
     listen, start = on_ray.Cluster.listen, on_ray.Cluster.start
 
-    def starting(stage, setup):
+    def starting(backend, setup):
         seen.pop(str(setup.name), None)
-        start(stage, setup)
+        start(backend, setup)
 
     monkeypatch.setattr(on_ray.Cluster, "start", starting)
 
-    def listening(stage, timeout):
-        reported = listen(stage, timeout)
+    def listening(backend, timeout):
+        reported = listen(backend, timeout)
         seen.update({str(name): report for name, report in reported if isinstance(report, messages.Ready)})
         return reported
 

@@ -84,7 +84,7 @@ def free(kind):
 
 def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray", num_shards=2)
-    stage = on_ray.Cluster(topology)
+    backend = on_ray.Cluster(topology)
     try:
         name = RoleName("shard", 1)
         setup = Setup(
@@ -95,14 +95,14 @@ def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
             run=RUN,
             num_shards=2,
             seed=0,
-            serving=stage.serving(name, ReplayStorage(), None),
+            serving=backend.serving(name, ReplayStorage(), None),
         )
-        stage.start(setup)
-        while not (reports := [report for _, report in stage.listen(1.0)]):
+        backend.start(setup)
+        while not (reports := [report for _, report in backend.listen(1.0)]):
             pass
         (ready,) = reports
         assert isinstance(ready, Ready), ready
-        endpoint = stage.endpoint(name, ready)
+        endpoint = backend.endpoint(name, ready)
         assert endpoint.client(patience=100.0).info().tables["replay"].current_size == 0
         # The same host is found whatever the address; over the network it is TLS, and nothing but the run's own.
         options = {"transport": "grpc", "patience": 100.0}
@@ -114,13 +114,13 @@ def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
         with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError, reverie.ProtocolError)):
             reverie.Client(endpoint.address, token=endpoint.token, **options).info()
     finally:
-        stage.close()
+        backend.close()
 
 
 def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_named(cluster):
     config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), num_parameter_shards=2)
     topology = plan(gorila, "CartPole-v1", config=config, run=RUN, runner="ray")
-    stage = on_ray.Cluster(topology)
+    backend = on_ray.Cluster(topology)
     try:
         setups = [
             Setup(
@@ -135,12 +135,12 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_na
             for index in range(2)
         ]
         for setup in setups:
-            stage.start(setup)
+            backend.start(setup)
         ready = set()
         while len(ready) < 2:
-            ready |= {name for name, report in stage.listen(1.0) if isinstance(report, Ready)}
+            ready |= {name for name, report in backend.listen(1.0) if isinstance(report, Ready)}
         here = make_parameter_server(topology.env, config, seed=3)
-        lines = stage.parameter_addresses(setups).open()
+        lines = backend.parameter_addresses(setups).open()
         apart = ParameterServer(lines, 2)
         size = len(here.pull().flat)
         for turn in range(4):
@@ -151,12 +151,12 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_na
             assert (apart.pull().flat == here.pull().flat).all()
         with pytest.raises(RuntimeError, match="parameter shard 1 refused: TypeError"):
             lines.ask([Pull(-1), "what?"])
-        stage.kill(setups[1].name)
+        backend.kill(setups[1].name)
         pulls = iter(apart.pull, None)  # it may answer until it is gone
         with pytest.raises(reverie.UnavailableError, match=r"parameter shard 1 cannot be reached: .*Actor"):
             deque(pulls, maxlen=0)
     finally:
-        stage.close()
+        backend.close()
 
 
 def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_at_once(
@@ -175,39 +175,41 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
     monkeypatch.setattr(on_ray, "RoleActor", Slow)
     run = dataclasses.replace(RUN, device="cuda")
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=run, runner="ray")
-    stage = on_ray.Cluster(topology)
+    backend = on_ray.Cluster(topology)
     try:
         setups = {
             kind: Setup(RoleName(kind), apex_dqn, topology.env, CONFIG, run, num_shards=1, seed=0)
             for kind in ("learner", "actor")
         }
-        stage.start(setups["learner"])
+        backend.start(setups["learner"])
         where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
-        host = stage._running[setups["learner"].name].host
+        host = backend._running[setups["learner"].name].host
         # It has the GPU, and so its place: it lacks nothing, though none is free and it has not begun.
         lacked = set()
-        until(lambda: lacked.add(stage.why_not_started(setups["learner"].name)) or on_ray._is_placed(host))
-        until(lambda: free("GPU") == 0 and stage.why_not_started(setups["learner"].name) == "")
+        until(lambda: lacked.add(backend.why_not_started(setups["learner"].name)) or on_ray._is_placed(host))
+        until(lambda: free("GPU") == 0 and backend.why_not_started(setups["learner"].name) == "")
         assert lacked == {""}
         assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
         # The newest weights are known outside the supervisor, and are lost with no other node.
-        assert ray.get(stage._parameters._actor.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
-        assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
+        assert ray.get(backend._parameters._actor.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
+        assert {kind: backend.placed(setup).run.device for kind, setup in setups.items()} == {
             "learner": "cuda",
             "actor": "cpu",
         }
         # One more finds no place, and it is known what it lacks.
         again = dataclasses.replace(setups["learner"], name=RoleName("learner", 1))
-        stage.start(again)
-        until(lambda: stage.why_not_started(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free")
-        stage.kill(again.name)
+        backend.start(again)
+        until(
+            lambda: backend.why_not_started(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free"
+        )
+        backend.kill(again.name)
         # The one there is is taken now; and it would never be enough for actors with a share of their own.
         with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
             train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=run)
     finally:
-        stage.close()
+        backend.close()
     shared = dataclasses.replace(run, gpus_per_actor=0.25)
     with pytest.raises(
         DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
@@ -226,22 +228,22 @@ def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluste
 def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, until, monkeypatch):
     monkeypatch.setattr(probes, "AGAIN_SECONDS", 0.0)
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
-    stage = on_ray.Cluster(topology)
+    backend = on_ray.Cluster(topology)
     try:
         name = RoleName("evaluator", alone=True)
-        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        backend.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         reported = []
-        until(lambda: reported.extend(stage.listen(0.1)) or reported)
+        until(lambda: reported.extend(backend.listen(0.1)) or reported)
         ((_, ready),) = reported
-        assert stage.why_stopped(name) == ""
+        assert backend.why_stopped(name) == ""
         os.kill(ready.pid, signal.SIGSTOP)
-        until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) != "")
+        until(lambda: backend.listen(0.1) == [] and backend.why_stopped(name) != "")
         address = ray.util.get_node_ip_address()
-        assert stage.why_stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} resumes it)"
+        assert backend.why_stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} resumes it)"
         os.kill(ready.pid, signal.SIGCONT)
-        until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) == "")
+        until(lambda: backend.listen(0.1) == [] and backend.why_stopped(name) == "")
     finally:
-        stage.close()
+        backend.close()
 
 
 @pytest.mark.timeout(2700)  # some fifteen processes begin, one after the other, and each imports PyTorch
@@ -352,8 +354,8 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
 ):
     listen, confirmed = on_ray.Cluster.listen, []
 
-    def listening(stage, timeout):
-        reports = listen(stage, timeout)
+    def listening(backend, timeout):
+        reports = listen(backend, timeout)
         confirmed.extend(int(report.figures["inserts"]) for _, report in reports if isinstance(report, Served))
         return reports
 

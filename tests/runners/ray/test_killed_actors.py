@@ -37,10 +37,10 @@ def child():
 
 
 @pytest.fixture
-def stage(ray_head):
-    stage = on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
-    yield stage
-    stage.close()
+def backend(ray_head):
+    backend = on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
+    yield backend
+    backend.close()
 
 
 def setup_of(name):
@@ -49,7 +49,7 @@ def setup_of(name):
 
 
 def test_the_next_actor_of_a_role_begins_after_the_end_of_the_killed_process(
-    stage, child, monkeypatch, until, tmp_path
+    backend, child, monkeypatch, until, tmp_path
 ):
     first, other = RoleName("shard"), RoleName("actor")
     asked_to_run, began = tmp_path / "asked", tmp_path / "began"
@@ -79,32 +79,32 @@ def test_the_next_actor_of_a_role_begins_after_the_end_of_the_killed_process(
 
     monkeypatch.setattr(killed_actors, "_process_of", process_of)
     for name in (first, other):
-        stage.start(setup_of(name))
-    hosts = [stage._running[name].host for name in (first, other)]
+        backend.start(setup_of(name))
+    hosts = [backend._running[name].host for name in (first, other)]
     until(began.exists)
     assert asked == []
     for name in (first, other):
-        stage.kill(name)
+        backend.kill(name)
     asked_to_run.unlink()
     began.unlink()
-    stage.start(setup_of(first))
+    backend.start(setup_of(first))
     assert asked == hosts[:1], "the killed one of this role only"
     until(asked_to_run.exists)
     assert not began.exists()
     child.communicate(b"\n")
     until(lambda: began.exists() and began.read_text())
     assert began.read_text() == "after"
-    assert [name for name, _ in stage._killed] == [other]
+    assert [name for name, _ in backend._killed] == [other]
 
 
-def test_a_killed_actor_whose_process_has_not_ended_is_waited_for_until_it_has(stage, until):
+def test_a_killed_actor_whose_process_has_not_ended_is_waited_for_until_it_has(backend, until):
     name = RoleName("evaluator", alone=True)
-    stage.start(setup_of(name))
-    host, reports = stage._running[name].host, []
-    until(lambda: reports.extend(stage.listen(0.1)) or reports)
+    backend.start(setup_of(name))
+    host, reports = backend._running[name].host, []
+    until(lambda: reports.extend(backend.listen(0.1)) or reports)
     ((_, ready),) = reports
     assert killed_actors._process_of(host) == (ready.host, ready.pid)
-    stage.kill(name)
+    backend.kill(name)
     # Ray reports no more about its end than that it was killed.
     until(lambda: ray._private.state.actors(host._actor_id.hex())["State"] == "DEAD")
     (end,) = killed_actors.ends_of([host])

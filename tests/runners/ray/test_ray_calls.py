@@ -62,11 +62,11 @@ def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, c
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
     monkeypatch.setattr(ray, "remote", lambda what: asked)
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
-    stage = on_ray.Cluster(topology, check_memory=check_memory)
+    backend = on_ray.Cluster(topology, check_memory=check_memory)
     for place in topology.places:
         asked.reset_mock()
         name = RoleName(place.role)
-        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        backend.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         assert place.memory_bytes >= PROCESS_BYTES
         assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
@@ -74,14 +74,14 @@ def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, c
 def test_roles_that_start_together_request_no_more_cpus_than_there_are(monkeypatch):
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
-    stage = object.__new__(on_ray.Cluster)
-    stage._share, stage._wanted_cpus, stage._running = 1.0, {"actor": 1.0}, {}
+    backend = object.__new__(on_ray.Cluster)
+    backend._share, backend._wanted_cpus, backend._running = 1.0, {"actor": 1.0}, {}
     for index in range(6):
         name = RoleName("actor", index)
-        stage._running[name] = SimpleNamespace(resources={"CPU": stage._cpus(name)})
-    assert [one.resources["CPU"] for one in stage._running.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+        backend._running[name] = SimpleNamespace(resources={"CPU": backend._cpus(name)})
+    assert [one.resources["CPU"] for one in backend._running.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
     # A restarted role requests the same again.
-    assert stage._cpus(RoleName("actor", 0)) == 1.0
+    assert backend._cpus(RoleName("actor", 0)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_a_role_lacks_a_resource_only_while_ray_holds_its_request_back(monkeypat
     monkeypatch.setattr(ray, "available_resources", dict)
     monkeypatch.setattr(on_ray, "nodes", list)
     monkeypatch.setattr(on_ray, "_is_placed", lambda host: False)
-    stage = object.__new__(on_ray.Cluster)
-    stage._running = {name: SimpleNamespace(host="host", resources={"GPU": 0.0, "CPU": 0.75}, memory=0)}
-    assert stage.why_not_started(name) == lacks
+    backend = object.__new__(on_ray.Cluster)
+    backend._running = {name: SimpleNamespace(host="host", resources={"GPU": 0.0, "CPU": 0.75}, memory=0)}
+    assert backend.why_not_started(name) == lacks
     status.side_effect = RpcError("no answer")
-    assert stage.why_not_started(name) == "", "a head that does not answer ends no run"
+    assert backend.why_not_started(name) == "", "a head that does not answer ends no run"
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_a_role_lacks_a_resource_only_while_ray_holds_its_request_back(monkeypat
 def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_died(monkeypatch, error):
     """Reports of a role are stored on its node: if the node is lost, Ray reports a lost object and not a dead actor."""
     killed, name = [], RoleName("actor", 0)
-    stage = object.__new__(on_ray.Cluster)
-    stage._running, stage._killed = {name: SimpleNamespace(drain="drain", host="host")}, []
+    backend = object.__new__(on_ray.Cluster)
+    backend._running, backend._killed = {name: SimpleNamespace(drain="drain", host="host")}, []
     monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
     monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "kill", killed.append)
-    ((role, report),) = stage.listen(0)
+    ((role, report),) = backend.listen(0)
     assert (role, type(report)) == (name, Died)
-    assert (killed, stage._running) == (["host"], {})
+    assert (killed, backend._running) == (["host"], {})
 
 
 def test_the_reason_of_a_restart_is_what_ray_found_without_its_list_of_possible_causes():

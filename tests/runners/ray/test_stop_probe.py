@@ -55,16 +55,16 @@ def test_a_role_that_answers_is_not_checked_and_earlier_findings_are_discarded(a
     name, now = RoleName("evaluator", alone=True), [100.0]
     monkeypatch.setattr(on_ray, "time", SimpleNamespace(monotonic=lambda: now[0]))
     living = SimpleNamespace(probe=probes.StopProbe(Ready(7, "a" * 56)), drained=100.0)
-    stage = object.__new__(on_ray.Cluster)
-    stage._running = {name: living}
+    backend = object.__new__(on_ray.Cluster)
+    backend._running = {name: living}
     now[0] = 104.0
-    assert (stage.why_stopped(name), asked) == ("", [])
+    assert (backend.why_stopped(name), asked) == ("", [])
     now[0] = 106.0
-    assert stage.why_stopped(name) == ""
+    assert backend.why_stopped(name) == ""
     asked[0].append("10.0.0.9")
-    assert stage.why_stopped(name).startswith("is stopped")
+    assert backend.why_stopped(name).startswith("is stopped")
     living.drained = 106.0
-    assert stage.why_stopped(name) == ""
+    assert backend.why_stopped(name) == ""
     now[0] = 112.0
-    assert stage.why_stopped(name) == ""  # not what was found the last time
-    assert stage.why_stopped(RoleName("actor", 3)) == ""
+    assert backend.why_stopped(name) == ""  # not what was found the last time
+    assert backend.why_stopped(RoleName("actor", 3)) == ""

@@ -39,7 +39,7 @@ class Source:
 
 
 @pytest.fixture
-def stage():
+def harness():
     """An actor's role, its table and the source of its weights."""
     source, paused = Source(), []
     weights = types.SimpleNamespace(source=lambda: source)
@@ -51,50 +51,50 @@ def stage():
         actor.close()
 
 
-def turns(stage, count):
+def turns(harness, count):
     for _ in range(count):
-        stage.actor.turn(stage.link)
-    stage.actor._actor.settle(timeout=60)
-    return stage.client.info().tables["unrolls"].num_inserts
+        harness.actor.turn(harness.link)
+    harness.actor._actor.settle(timeout=60)
+    return harness.client.info().tables["unrolls"].num_inserts
 
 
-def test_after_its_unroll_it_awaits_weights_although_the_queue_has_room(stage, monkeypatch):
-    monkeypatch.setattr(core, "time", types.SimpleNamespace(perf_counter=lambda: sum(stage.paused)))
-    assert turns(stage, 30) == 2, "one unroll of each of its environments, of four in a batch"
-    report = stage.actor.report()
+def test_after_its_unroll_it_awaits_weights_although_the_queue_has_room(harness, monkeypatch):
+    monkeypatch.setattr(core, "time", types.SimpleNamespace(perf_counter=lambda: sum(harness.paused)))
+    assert turns(harness, 30) == 2, "one unroll of each of its environments, of four in a batch"
+    report = harness.actor.report()
     assert report.awaits_weights
     assert report.waits == "no weights newer than version 0, of its last unroll, were published"
-    assert len(stage.paused) == 30 - 8
-    assert max(stage.paused) == role.WEIGHTS_SECONDS
-    assert report.seconds["wait for weights"] == pytest.approx(sum(stage.paused)), "by a clock of these pauses"
+    assert len(harness.paused) == 30 - 8
+    assert max(harness.paused) == role.WEIGHTS_SECONDS
+    assert report.seconds["wait for weights"] == pytest.approx(sum(harness.paused)), "by a clock of these pauses"
 
 
-def test_newer_weights_let_it_make_the_next(stage):
-    turns(stage, 30)
-    stage.source.version = 1
-    assert turns(stage, 4) == 2
-    assert not stage.actor.report().awaits_weights
-    assert turns(stage, 30) == 4
-    drawn = stage.client.sample_batch("unrolls", 4)
+def test_newer_weights_let_it_make_the_next(harness):
+    turns(harness, 30)
+    harness.source.version = 1
+    assert turns(harness, 4) == 2
+    assert not harness.actor.report().awaits_weights
+    assert turns(harness, 30) == 4
+    drawn = harness.client.sample_batch("unrolls", 4)
     assert drawn.data["weights_version"].tolist() == [[0] * 8] * 2 + [[1] * 8] * 2
 
 
-def test_it_makes_another_with_the_same_weights_when_it_is_asked_to(stage):
-    turns(stage, 30)
-    assert stage.actor.handle(ActAgain()) is None
-    assert turns(stage, 30) == 4
-    assert stage.actor.report().awaits_weights
+def test_it_makes_another_with_the_same_weights_when_it_is_asked_to(harness):
+    turns(harness, 30)
+    assert harness.actor.handle(ActAgain()) is None
+    assert turns(harness, 30) == 4
+    assert harness.actor.report().awaits_weights
 
 
-def test_an_unroll_that_the_queue_has_no_room_for_is_discarded_when_newer_weights_come(stage):
+def test_an_unroll_that_the_queue_has_no_room_for_is_discarded_when_newer_weights_come(harness):
     for expected in (2, 4):
-        assert turns(stage, 30) == expected
-        stage.actor.handle(ActAgain())
+        assert turns(harness, 30) == expected
+        harness.actor.handle(ActAgain())
     for _ in range(8):
-        stage.actor.turn(stage.link)  # the queue is full
-    stage.source.version = 1
-    stage.actor.turn(stage.link)
-    drawn = stage.client.sample_batch("unrolls", 4)
+        harness.actor.turn(harness.link)  # the queue is full
+    harness.source.version = 1
+    harness.actor.turn(harness.link)
+    drawn = harness.client.sample_batch("unrolls", 4)
     assert drawn.data["weights_version"].max() == 0
-    assert turns(stage, 7) == 6
-    assert stage.client.sample_batch("unrolls", 2).data["weights_version"].min() == 1
+    assert turns(harness, 7) == 6
+    assert harness.client.sample_batch("unrolls", 2).data["weights_version"].min() == 1

@@ -1,4 +1,4 @@
-"""Runs on a `Theatre`."""
+"""Runs on `SimulatedRoles`."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from theatre import RUN, Theatre
+from simulated_roles import RUN, SimulatedRoles
 
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.runners import StoppedError, checkpoints, plan
@@ -22,13 +22,13 @@ from reverie.runners.supervision.supervisor import Supervisor
 
 @pytest.fixture
 def perform(tmp_path, monkeypatch):
-    """A run on a `Theatre` by its clock; gives the stage, the events and the result, or what ended it."""
+    """A run on `SimulatedRoles` by their clock; gives the backend, the events and the result, or what ended it."""
 
     def perform(
         judge,
         *,
         agent=apex_dqn,
-        stop=lambda stage: False,
+        stop=lambda backend: False,
         resume=None,
         folder=tmp_path,
         config=None,
@@ -38,35 +38,35 @@ def perform(tmp_path, monkeypatch):
         best_in=None,
         **run,
     ):
-        """`script` and `ignores` are functions of the stage: what happens in a turn, and unanswered commands."""
+        """`script` and `ignores` are functions of the backend: what happens in a turn, and unanswered commands."""
         config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
         topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
-        stage, events = Theatre(tmp_path, judge), []
-        stage.draws = draws
-        stage.script = script or stage.script
+        backend, events = SimulatedRoles(tmp_path, judge), []
+        backend.draws = draws
+        backend.script = script or backend.script
         if ignores is not None:
-            stage.ignores = functools.partial(ignores, stage)
+            backend.ignores = functools.partial(ignores, backend)
         policy = agent.make_policy(topology.env, config)
-        stage.num_parameters = sum(one.numel() for one in policy.module.parameters())
-        monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
-        monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: stage.now)
+        backend.num_parameters = sum(one.numel() for one in policy.module.parameters())
+        monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: backend.now))
+        monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: backend.now)
         state = None if resume is None else checkpoints.load(resume)
         supervisor = Supervisor(
             agent,
             topology,
-            stage,
+            backend,
             events.append,
             checkpoint_folder=folder,
             resume=None,
             state=state,
             replays=checkpoints.place_replays(folder, None, topology, None),
             best=checkpoints.BestKeeper(best_in, agent, "", topology),
-            should_stop=lambda: stop(stage),
+            should_stop=lambda: stop(backend),
         )
         try:
             end = supervisor.run(stop_when_confirmed=True)
         except (StoppedError, TimeoutError) as error:
             end = error
-        return stage, events, end
+        return backend, events, end
 
     return perform

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from theatre import of_kind
+from simulated_roles import of_kind
 
 from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
@@ -29,79 +29,81 @@ def assert_saved_as(result, events):
     assert saved["result"]["returns"] == [1000.0 + result.weights.version] == list(result.evaluation.returns)
 
 
-def assert_continued_paused(stage, result):
+def assert_continued_paused(backend, result):
     """The learner was restarted with the weights of the result, and has made no update."""
-    again = stage.roles[LEARNER]
+    again = backend.roles[LEARNER]
     assert (again.held, again.state["parameters"]) == (True, result.weights.flat[0])
-    assert stage.versions[LEARNER] == result.weights.version
+    assert backend.versions[LEARNER] == result.weights.version
 
 
-def answer_late(stage):
+def answer_late(backend):
     """Let the evaluator answer the command that it ignored, six seconds later; a restarted learner drifts."""
-    stage.drift = 0.25
-    if stage.ignored and stage.now == stage.ignored[0][0] + 6:
-        stage.send(*stage.ignored[0][1:])
+    backend.drift = 0.25
+    if backend.ignored and backend.now == backend.ignored[0][0] + 6:
+        backend.send(*backend.ignored[0][1:])
 
 
 def test_a_learner_that_ends_while_its_weights_are_evaluated_for_the_result_does_not_change_what_is_saved(perform):
-    def ignores(stage, name, command):
-        return isinstance(command, Evaluate) and not stage.ignored
+    def ignores(backend, name, command):
+        return isinstance(command, Evaluate) and not backend.ignored
 
-    def script(stage):
-        if stage.ignored and stage.now == stage.ignored[0][0] + 2:
-            stage.die(LEARNER)
-        answer_late(stage)
+    def script(backend):
+        if backend.ignored and backend.now == backend.ignored[0][0] + 2:
+            backend.die(LEARNER)
+        answer_late(backend)
 
-    stage, events, result = perform(
+    backend, events, result = perform(
         lambda version: (1.0, 1000.0 + version), script=script, ignores=ignores, evaluate_every=10**6
     )
     assert [event.role for event in of_kind(events, RoleRestarted)] == ["learner"]
-    assert stage.judged == [(result.weights.version, True)]
+    assert backend.judged == [(result.weights.version, True)]
     assert_saved_as(result, events)
-    assert_continued_paused(stage, result)
+    assert_continued_paused(backend, result)
 
 
 @pytest.mark.parametrize("when", ["they are evaluated", "they were confirmed"])
 def test_confirmed_weights_are_those_of_the_checkpoint_although_the_learner_ended_after_it_was_paused(perform, when):
     died = []
 
-    def ignores(stage, name, command):
-        return isinstance(command, Evaluate) and len(stage.judged) == 1 and not stage.ignored
+    def ignores(backend, name, command):
+        return isinstance(command, Evaluate) and len(backend.judged) == 1 and not backend.ignored
 
-    def script(stage):
-        if not died and (stage.ignored if when == "they are evaluated" else len(stage.ended) == 2):
-            died.append(len(stage.judged))
-            stage.die(LEARNER)
-        answer_late(stage)
+    def script(backend):
+        if not died and (backend.ignored if when == "they are evaluated" else len(backend.ended) == 2):
+            died.append(len(backend.judged))
+            backend.die(LEARNER)
+        answer_late(backend)
 
-    stage, events, result = perform(lambda version: (500.0 + version, 1000.0 + version), script=script, ignores=ignores)
+    backend, events, result = perform(
+        lambda version: (500.0 + version, 1000.0 + version), script=script, ignores=ignores
+    )
     assert died == [1 if when == "they are evaluated" else 2]
     assert [event.role for event in of_kind(events, RoleRestarted)] == ["learner"]
     assert result.confirmed
     # The first point of the curve, and the weights that the learner was paused with.
-    assert [version for version, _ in stage.judged][1:] == [result.weights.version]
+    assert [version for version, _ in backend.judged][1:] == [result.weights.version]
     assert_saved_as(result, events)
-    assert_continued_paused(stage, result)
+    assert_continued_paused(backend, result)
 
 
 def test_an_evaluation_of_a_learner_that_ended_is_not_taken_for_that_of_weights_with_the_same_number(perform):
-    def script(stage):
-        if stage.judged and stage.now == judged_at(stage) + 3:
-            stage.die(LEARNER)
-        if stage.judged and stage.roles[LEARNER].generation and stage.versions[LEARNER] == stage.judged[0][0]:
-            stage.awaiting = {"learner"}
+    def script(backend):
+        if backend.judged and backend.now == judged_at(backend) + 3:
+            backend.die(LEARNER)
+        if backend.judged and backend.roles[LEARNER].generation and backend.versions[LEARNER] == backend.judged[0][0]:
+            backend.awaiting = {"learner"}
 
-    def judged_at(stage):
-        times.append(stage.now)
+    def judged_at(backend):
+        times.append(backend.now)
         return times[0]
 
     times = []
-    stage, events, result = perform(
+    backend, events, result = perform(
         lambda version: (1.0, 2.0), script=script, checkpoint_every=40, evaluate_every=50, max_env_steps=80
     )
     assert [event.role for event in of_kind(events, RoleRestarted)] == ["learner"]
     number = result.weights.version
-    assert stage.judged == [(number, False), (number, True)]
+    assert backend.judged == [(number, False), (number, True)]
     assert len(of_kind(events, Evaluated)) == 2
 
 
@@ -114,13 +116,13 @@ def test_weights_are_the_same_if_number_and_parameters_are():
 
 
 def test_a_shard_that_moves_while_it_writes_a_checkpoint_leaves_the_learners_answer_to_it(perform):
-    def busy(stage, name, command):
-        return name == SHARD and isinstance(command, Save) and not stage.ignored
+    def busy(backend, name, command):
+        return name == SHARD and isinstance(command, Save) and not backend.ignored
 
-    def script(stage):
-        if stage.ignored and stage.now == stage.ignored[0][0] + 5:
-            stage.address = "b:2"
-            stage.die(SHARD)
+    def script(backend):
+        if backend.ignored and backend.now == backend.ignored[0][0] + 5:
+            backend.address = "b:2"
+            backend.die(SHARD)
 
     _, events, result = perform(lambda version: (1.0, 2.0), script=script, ignores=busy)
     assert of_kind(events, ShardMoved)[0].followed_by[0] == "learner"
@@ -134,12 +136,12 @@ def test_a_checkpoint_has_parameter_shards_of_one_epoch_although_one_ended_after
     zero = RoleName("parameter shard", 0)
     written = []
 
-    def busy(stage, name, command):
-        return name == zero and isinstance(command, Save) and not stage.ignored
+    def busy(backend, name, command):
+        return name == zero and isinstance(command, Save) and not backend.ignored
 
-    def script(stage):
-        if stage.ignored and stage.now == stage.ignored[0][0] + 3:
-            stage.die(zero)
+    def script(backend):
+        if backend.ignored and backend.now == backend.ignored[0][0] + 3:
+            backend.die(zero)
 
     def save(saver, states, actor_states, *, env_steps, began, is_last):
         written.append({str(name): one.epoch for name, one in states.items() if "shard" not in str(name)[:5]})

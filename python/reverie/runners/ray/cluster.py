@@ -49,8 +49,8 @@ def run_on_cluster(run: CheckedRun, address: str | None) -> Result:
         run = replace(run, checkpoint_folder=run.checkpoint_folder.absolute())
     if run.resume is not None:
         run = replace(run, resume=run.resume.absolute())
-    with connected(address), closing(Cluster(run.topology, check_memory=run.check_memory)) as stage:
-        return launch(stage, run)
+    with connected(address), closing(Cluster(run.topology, check_memory=run.check_memory)) as backend:
+        return launch(backend, run)
 
 
 def nodes_to_fit(address: str | None) -> list[Node] | None:
@@ -115,7 +115,7 @@ class _Remote:
 
 
 class Cluster:
-    """A stage of Ray actors."""
+    """A backend of Ray actors."""
 
     def __init__(self, topology: Topology, *, check_memory: bool = True) -> None:
         self._credentials = RunCredentials.make()

@@ -1,7 +1,7 @@
 """The roles of a run: started, polled for reports, and restarted when they end. The same for every runner.
 
-Roles run on a `Stage`, which starts them and carries messages. Commands that a role has not answered are sent again to
-its replacement.
+Roles run on a `RoleBackend`, which starts them and carries messages. Commands that a role has not answered are
+sent again to its replacement.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import RoleError
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.role_backend import RoleBackend
 from reverie.runners.supervision.role_setups import RoleSetups
 from reverie.runners.supervision.role_status import RoleStatus
-from reverie.runners.supervision.stage import Stage
 
 EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
@@ -65,7 +65,7 @@ class RoleGroup:
 
     def __init__(
         self,
-        stage: Stage,
+        backend: RoleBackend,
         agent: Agent,
         topology: Topology,
         storages: Sequence[ReplayStorage],
@@ -75,7 +75,7 @@ class RoleGroup:
         on_restart: Callable[[RoleName, str, str, int], None],
         on_move: Callable[[RoleName, str, str, Sequence[RoleName]], None],
     ) -> None:
-        self.stage, self.topology = stage, topology
+        self.backend, self.topology = backend, topology
         self.members: dict[RoleName, RoleStatus] = {}
         needs, alone = topology.needs, topology.needs.num_learners == 1
         kind: Kind = "bundle" if needs.bundled else "learner"
@@ -125,13 +125,13 @@ class RoleGroup:
         else:
             member.unanswered[type(command)] = command
         if member.ready is not None:
-            self.stage.send(name, command)
+            self.backend.send(name, command)
 
     def send_once(self, names: Sequence[RoleName], command: Command) -> None:
         """Send a command that has no answer to those of the roles that are ready; their replacements do not get it."""
         for name in names:
             if self.members[name].ready is not None and not self.members[name].ended:
-                self.stage.send(name, command)
+                self.backend.send(name, command)
 
     def reported_at(self, name: RoleName) -> float:
         """The time of a role's last report, in seconds of `clock`; 0 before the first."""
@@ -159,9 +159,9 @@ class RoleGroup:
             if one.ended or one.waiting:
                 continue
             if one.ready is None:
-                awaited[name] = Absence(now - one.started_at, self.stage.why_not_started(name))
+                awaited[name] = Absence(now - one.started_at, self.backend.why_not_started(name))
                 continue
-            stopped = self.stage.why_stopped(name)
+            stopped = self.backend.why_stopped(name)
             one.stopped_since = (now if one.stopped_since is None else one.stopped_since) if stopped else None
             if one.stopped_since is not None:
                 awaited[name] = Absence(now - one.stopped_since, stopped, begun=True)
@@ -173,7 +173,7 @@ class RoleGroup:
 
     def kill(self, name: RoleName) -> None:
         """Kill a role that does not stop, or need not be waited for; it reports nothing more and is not restarted."""
-        self.stage.kill(name)
+        self.backend.kill(name)
         self.members[name].ended, self.members[name].waiting = True, False
 
     def all_ended(self, names: Sequence[RoleName]) -> bool:
@@ -187,7 +187,7 @@ class RoleGroup:
         """
         self.clock.turn()
         generations = {name: member.setup.generation for name, member in self.members.items()}
-        for name, report in self.stage.listen(timeout):
+        for name, report in self.backend.listen(timeout):
             member = self.members[name]
             if member.setup.generation != generations[name]:
                 continue  # a late report of a role that was replaced during this call
@@ -226,7 +226,7 @@ class RoleGroup:
         name = member.setup.name
         if name.kind == "shard":
             before = self._endpoints.get(name)
-            serving = self.stage.serving(name, self._storages[name.index], before)
+            serving = self.backend.serving(name, self._storages[name.index], before)
             member.setup = replace(member.setup, serving=serving)
         if name.kind == "bundle":
             member.setup = replace(member.setup, serving=Serving(storage=self._storages[name.index]))
@@ -240,7 +240,7 @@ class RoleGroup:
             member.setup = replace(
                 member.setup,
                 endpoints=endpoints,
-                weights=self.stage.weights,
+                weights=self.backend.weights,
                 parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
                 held=Hold in member.unanswered,
                 lost=self._lost_in_total() if len(self.shards) > 1 else {},
@@ -248,7 +248,7 @@ class RoleGroup:
         member.setup = replace(member.setup, epoch=self._epoch)
         member.started_at = self.clock.seconds
         member.stopped_since = None
-        self.stage.start(member.setup)
+        self.backend.start(member.setup)
 
     def _lost_in_total(self) -> dict[str, int]:
         lost: Counter[str] = Counter()
@@ -264,7 +264,7 @@ class RoleGroup:
         return all(self.members[name].ready is not None for name in self.all_shards)
 
     def _parameter_addresses(self) -> ParameterAddresses:
-        return self.stage.parameter_addresses([self.members[name].setup for name in self.parameters])
+        return self.backend.parameter_addresses([self.members[name].setup for name in self.parameters])
 
     def _restart(self, member: RoleStatus) -> None:
         """Restart a role from its last known state."""
@@ -279,7 +279,7 @@ class RoleGroup:
         if name.kind in ("shard", "bundle"):
             self._on_server_ready(name, member, ready)
         if name.kind == "shard":
-            before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
+            before, now = self._endpoints.get(name), self.backend.endpoint(name, ready)
             self._endpoints[name] = now
             if before is not None and before.address != now.address:
                 self._on_move(name, before.address, now.address, self._follow(name))
@@ -294,9 +294,9 @@ class RoleGroup:
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)
         if member.setup.held and Hold not in member.unanswered:
-            self.stage.send(name, Resume())  # the hold ended while it started
+            self.backend.send(name, Resume())  # the hold ended while it started
         for command in member.unanswered.values():
-            self.stage.send(name, command)
+            self.backend.send(name, command)
 
     def _on_server_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
         """Records that the server's journal has its tables from now on, and that its lost draws are known."""
@@ -324,12 +324,12 @@ class RoleGroup:
             else:
                 member.moving = True
                 # Not in `unanswered`: if it ends now, its replacement uses the new address.
-                self.stage.send(name, Save(-1))
+                self.backend.send(name, Save(-1))
         return followers
 
     def _restart_now(self, name: RoleName) -> None:
         """Restart a role at once, with the current addresses."""
-        self.stage.kill(name)
+        self.backend.kill(name)
         self._restart(self.members[name])
 
     def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
@@ -390,7 +390,7 @@ class RoleGroup:
             if member.ended:
                 continue
             if name != gone:
-                self.stage.kill(name)
+                self.backend.kill(name)
             self._restart(member)
             why = reason if name == gone else f"{gone} ended, and all parameter shards restart together"
             self._on_restart(name, why, member.state_of, member.setup.generation)

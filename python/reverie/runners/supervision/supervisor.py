@@ -54,9 +54,9 @@ from reverie.runners.supervision.held_weights import HeldWeights, are_same
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
 from reverie.runners.supervision.requests import ANSWER_SECONDS, Requests
+from reverie.runners.supervision.role_backend import RoleBackend
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
-from reverie.runners.supervision.stage import Stage
 from reverie.runners.supervision.stalls import StallWatch
 
 LISTEN_SECONDS = 0.05
@@ -69,13 +69,13 @@ STALL_SECONDS = 300.0
 
 
 class Supervisor:
-    """Supervises one run on a stage. For one run and one thread."""
+    """Supervises one run on a backend. For one run and one thread."""
 
     def __init__(
         self,
         agent: Agent,
         topology: Topology,
-        stage: Stage,
+        backend: RoleBackend,
         emit: Callable[[Event], None],
         *,
         checkpoint_folder: Path | None,
@@ -85,7 +85,7 @@ class Supervisor:
         best: checkpoints.BestKeeper,
         should_stop: Callable[[], bool],
     ) -> None:
-        self._topology, self._stage, self._emit, self._best = topology, stage, emit, best
+        self._topology, self._backend, self._emit, self._best = topology, backend, emit, best
         self._account = RunProgress(topology)
         if state is not None:
             self._account.load_state_dict(state)
@@ -93,7 +93,7 @@ class Supervisor:
         self._agent = agent
         self._replays, self._counts = replays, checkpoints.ActorCounts(replays.counts_folder)
         self._roles = RoleGroup(
-            stage,
+            backend,
             agent,
             topology,
             replays.storages,
@@ -112,7 +112,7 @@ class Supervisor:
         """The weights that were evaluated last, and their evaluation."""
         self._held: HeldWeights | None = None
         """The newest weights, while all learners are paused with them."""
-        self._source = stage.weights.source()
+        self._source = backend.weights.source()
         self._next_progress = 0.0
         self._stalls = StallWatch()
         self._awaiting = AbsenceReporter(STALL_SECONDS)

@@ -1,4 +1,4 @@
-"""The interface between the supervisor and a runner: each runner implements its own stage."""
+"""The interface between the supervisor and a runner: each runner implements its own backend."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 
 
-class Stage(Protocol):
+class RoleBackend(Protocol):
     """Starts the roles of a run and carries messages between them and the supervisor."""
 
     @property
     def weights(self) -> WeightsChannel:
-        """The channel for weights on this stage."""
+        """The channel for weights on this backend."""
 
     def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
         """The settings of a shard's server; `before` is the endpoint of the shard that it replaces."""

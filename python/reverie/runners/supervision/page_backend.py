@@ -1,4 +1,4 @@
-"""The page of a run whose roles are elsewhere: a stage on which the server of one role shows the run."""
+"""The page of a run whose roles are elsewhere: a backend that lets the server of one role show the run."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.events import Event, PageOpened
 from reverie.runners.reports.run_figures import RunFigures
-from reverie.runners.supervision.stage import Stage
+from reverie.runners.supervision.role_backend import RoleBackend
 
 
-class PageStage:
-    """A stage whose first shard, or first bundle, has an HTTP port, and shows the run there.
+class PageBackend:
+    """A backend whose first shard, or first bundle, has an HTTP port, and shows the run there.
 
     Figures are sent in answer to that role's reports, so at most one message of them waits for a role that is slow. A
     role that is restarted has the page at its old port if that is free; otherwise the run reports the new address.
     """
 
-    def __init__(self, stage: Stage, page: Page, on_event: Callable[[Event], None]) -> None:
-        self._stage, self._page, self._on_event = stage, page, on_event
+    def __init__(self, backend: RoleBackend, page: Page, on_event: Callable[[Event], None]) -> None:
+        self._backend, self._page, self._on_event = backend, page, on_event
         self._figures = RunFigures()
         self._newest: dict[str, Any] | None = None
         """Figures that were not sent yet."""
@@ -51,17 +51,17 @@ class PageStage:
             self._newest, self._env_steps = figures, figures["env_steps"]
 
     def start(self, setup: Setup) -> None:
-        """Start a role. See `Stage.start`."""
+        """Start a role. See `RoleBackend.start`."""
         if _has_page(setup.name):
             assert setup.serving is not None
             setup = replace(setup, serving=replace(setup.serving, page=self._page))
         if setup.name.kind == "learner" and setup.name.index == 0:
             setup = replace(setup, reports_shards=setup.num_shards > 1)
-        self._stage.start(setup)
+        self._backend.start(setup)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """The reports of the roles. See `Stage.listen`."""
-        reports = self._stage.listen(timeout)
+        """The reports of the roles. See `RoleBackend.listen`."""
+        reports = self._backend.listen(timeout)
         for name, report in reports:
             served = report.served if isinstance(report, Bundled) else report
             if _has_page(name) and isinstance(served, Served):
@@ -76,45 +76,45 @@ class PageStage:
             self._page = self._page.at_port(port_of(served.page))
             self._on_event(PageOpened(self._env_steps, self._url))
         if self._newest is not None:
-            self._stage.send(name, Publish({**self._newest, "shards": self._shards}))
+            self._backend.send(name, Publish({**self._newest, "shards": self._shards}))
             self._newest = None
 
     @property
     def weights(self) -> WeightsChannel:
-        """See `Stage.weights`."""
-        return self._stage.weights
+        """See `RoleBackend.weights`."""
+        return self._backend.weights
 
     def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
-        """See `Stage.serving`."""
-        return self._stage.serving(name, storage, before)
+        """See `RoleBackend.serving`."""
+        return self._backend.serving(name, storage, before)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
-        """See `Stage.endpoint`."""
-        return self._stage.endpoint(name, ready)
+        """See `RoleBackend.endpoint`."""
+        return self._backend.endpoint(name, ready)
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
-        """See `Stage.parameter_addresses`."""
-        return self._stage.parameter_addresses(shards)
+        """See `RoleBackend.parameter_addresses`."""
+        return self._backend.parameter_addresses(shards)
 
     def send(self, name: RoleName, command: Command) -> None:
-        """See `Stage.send`."""
-        self._stage.send(name, command)
+        """See `RoleBackend.send`."""
+        self._backend.send(name, command)
 
     def why_not_started(self, name: RoleName) -> str:
-        """See `Stage.why_not_started`."""
-        return self._stage.why_not_started(name)
+        """See `RoleBackend.why_not_started`."""
+        return self._backend.why_not_started(name)
 
     def why_stopped(self, name: RoleName) -> str:
-        """See `Stage.why_stopped`."""
-        return self._stage.why_stopped(name)
+        """See `RoleBackend.why_stopped`."""
+        return self._backend.why_stopped(name)
 
     def kill(self, name: RoleName) -> None:
-        """See `Stage.kill`."""
-        self._stage.kill(name)
+        """See `RoleBackend.kill`."""
+        self._backend.kill(name)
 
     def close(self) -> None:
-        """See `Stage.close`."""
-        self._stage.close()
+        """See `RoleBackend.close`."""
+        self._backend.close()
 
 
 def _has_page(name: RoleName) -> bool:

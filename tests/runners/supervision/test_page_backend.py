@@ -1,4 +1,4 @@
-"""The page of a run on a stage: the figures that are sent, and the address that is reported."""
+"""The page of a run on a backend: the figures that are sent, and the address that is reported."""
 
 import dataclasses
 
@@ -10,15 +10,15 @@ from reverie.agents.dqn import agent as dqn
 from reverie.pages import Page
 from reverie.runners import PageOpened, Progress, Started, plan
 from reverie.runners.links.messages import Acted, Bundled, Learnt, Publish, RoleName, Served, Serving, Setup
-from reverie.runners.supervision.page_stage import PageStage
+from reverie.runners.supervision.page_backend import PageBackend
 
 SHARD, SECOND, ACTOR = RoleName("shard", 0), RoleName("shard", 1), RoleName("actor", 0)
 LEARNER = RoleName("learner", 0)
 URL = "http://127.0.0.1:1234/"
 
 
-class Scripted:
-    """A stage that returns prepared reports, and keeps what is started and sent."""
+class RecordingBackend:
+    """A backend that returns prepared reports, and keeps what is started and sent."""
 
     def __init__(self):
         self.started, self.sent, self.reports = [], [], []
@@ -36,24 +36,24 @@ class Scripted:
 
 @pytest.fixture
 def run():
-    """A page that a run has begun, its stage, the events that it passed on, and a function that lets a role report."""
-    stage, events = Scripted(), []
-    page = PageStage(stage, Page("127.0.0.1:0", "sesame"), events.append)
+    """The page of a run, its backend, the events that it passed on, and a function that lets a role report."""
+    backend, events = RecordingBackend(), []
+    page = PageBackend(backend, Page("127.0.0.1:0", "sesame"), events.append)
     page.on_event(Started(plan(dqn, "CartPole-v1", runner="process")))
 
     def report(name, report):
-        stage.reports.append((name, report))
+        backend.reports.append((name, report))
         assert page.listen(0.0) == [(name, report)]
 
-    return page, stage, events, report
+    return page, backend, events, report
 
 
 def progress(step):
     return Progress(step, 0, float(step), None, {}, 1.0)
 
 
-def steps_sent(stage):
-    return [command.figures["env_steps"] for _, command in stage.sent]
+def steps_sent(backend):
+    return [command.figures["env_steps"] for _, command in backend.sent]
 
 
 def setup_of(name):
@@ -63,42 +63,42 @@ def setup_of(name):
 
 
 def test_only_the_first_shard_or_bundle_is_started_with_the_port(run):
-    page, stage, _, _ = run
+    page, backend, _, _ = run
     for name in (SHARD, SECOND, RoleName("bundle", 0), RoleName("bundle", 1)):
         page.start(setup_of(name))
     opened = Page("127.0.0.1:0", "sesame")
-    assert [setup.serving.page for setup in stage.started] == [opened, None, opened, None]
-    assert {setup.serving.port for setup in stage.started} == {7}
+    assert [setup.serving.page for setup in backend.started] == [opened, None, opened, None]
+    assert {setup.serving.port for setup in backend.started} == {7}
 
 
 def test_figures_are_sent_in_answer_to_reports_and_only_the_newest(run):
-    page, stage, _, report = run
+    page, backend, _, report = run
     for step in range(1, 50):
         page.on_event(progress(step))
-    assert stage.sent == [], "a shard that does not report gets nothing"
+    assert backend.sent == [], "a shard that does not report gets nothing"
     report(SECOND, Served({}, "", ""))
     report(ACTOR, Acted(1, 1, {}))
-    assert stage.sent == []
+    assert backend.sent == []
     report(SHARD, Served({}, "", URL))
-    assert [name for name, _ in stage.sent] == [SHARD]
-    assert type(stage.sent[0][1]) is Publish
+    assert [name for name, _ in backend.sent] == [SHARD]
+    assert type(backend.sent[0][1]) is Publish
     report(SHARD, Served({}, "", URL))
-    assert steps_sent(stage) == [49], "nothing is new"
+    assert steps_sent(backend) == [49], "nothing is new"
     page.on_event(progress(50))
     report(SHARD, Served({}, "", URL))
-    assert steps_sent(stage) == [49, 50]
+    assert steps_sent(backend) == [49, 50]
 
 
 def test_a_bundle_reports_for_its_table(run):
-    _, stage, events, report = run
+    _, backend, events, report = run
     bundle = RoleName("bundle", 0)
     report(bundle, Bundled(Acted(1, 1, {}), Learnt(1, {}, {}), Served({}, "", URL)))
-    assert [name for name, _ in stage.sent] == [bundle]
+    assert [name for name, _ in backend.sent] == [bundle]
     assert events[-1] == PageOpened(0, URL)
 
 
 def test_an_address_is_reported_once_and_again_after_a_restart_elsewhere_which_asks_for_the_last_one(run):
-    page, stage, events, report = run
+    page, backend, events, report = run
     for url in (URL, URL, "http://127.0.0.1:99/", "http://127.0.0.1:99/"):
         page.on_event(dataclasses.replace(progress(10), seconds=float(len(events))))
         report(SHARD, Served({}, "", url))
@@ -107,20 +107,20 @@ def test_an_address_is_reported_once_and_again_after_a_restart_elsewhere_which_a
         PageOpened(10, URL),
         PageOpened(10, "http://127.0.0.1:99/"),
     ]
-    asked = [setup.serving.page for setup in stage.started]
+    asked = [setup.serving.page for setup in backend.started]
     assert [page.address for page in asked] == ["127.0.0.1:1234", "127.0.0.1:1234", "127.0.0.1:99", "127.0.0.1:99"]
     assert {page.token for page in asked} == {"sesame"}
 
 
 def test_the_first_learner_of_several_shards_reports_them_and_the_page_shows_its_newest_report(run):
-    page, stage, _, report = run
+    page, backend, _, report = run
     for name in (LEARNER, RoleName("learner", 1), ACTOR):
         page.start(setup_of(name))
     page.start(dataclasses.replace(setup_of(LEARNER), num_shards=1))
-    assert [setup.reports_shards for setup in stage.started] == [True, False, False, False]
+    assert [setup.reports_shards for setup in backend.started] == [True, False, False, False]
     shards = [{"address": "here", "present": True}]
     report(LEARNER, Learnt(1, {}, {}, shards=shards))
     report(LEARNER, Learnt(2, {}, {}))
     page.on_event(progress(1))
     report(SHARD, Served({}, "", URL))
-    assert stage.sent[-1][1].figures["shards"] == shards
+    assert backend.sent[-1][1].figures["shards"] == shards

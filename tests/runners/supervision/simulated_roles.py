@@ -1,4 +1,4 @@
-"""A stage whose roles are simulated by the test, in one thread and with a fake clock."""
+"""A backend whose roles are simulated by the test, in one thread and with a fake clock."""
 
 import os
 
@@ -39,8 +39,8 @@ RUN = RunSettings(
 FIGURES = dict.fromkeys(("inserts", "samples", "size", "bytes", "priorities_updated", "updates_stale"), 1.0)
 
 
-class Theatre:
-    """A stage: in each turn every actor steps once and every learner that is not held updates once.
+class SimulatedRoles:
+    """A backend: in each turn every actor steps once and every learner that is not held updates once.
 
     `judge` gives the returns (screening, confirming) of weights of a version; None leaves the evaluator silent. Each
     process of a learner makes other updates: their parameters differ where their versions are the same.
@@ -60,7 +60,7 @@ class Theatre:
         """Roles, by index and kind, that are started from now on and never get ready."""
         self.drift = 0.0
         """The distance of a restarted learner from the parameters of its state, as that of a user's agent may have."""
-        self.script = lambda stage: None
+        self.script = lambda backend: None
         """Called at the start of each turn."""
         self.ignores = lambda name, command: False
         """Whether a role does not answer a command."""
