@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import reverie
-from reverie.integrations.datasets import Report, export_table, import_dataset, open_dataset
+from reverie.integrations.datasets import TransferReport, export_table, import_dataset, open_dataset
 
 TURNS = 3
 #: The shape and dtype of an observation, the steps of an episode, and the episodes.
@@ -52,7 +52,7 @@ def server() -> reverie.Server:
     return reverie.Server([table, table.replace("to")], listen=False)
 
 
-def row(name: str, run: Callable[[int], Report], size: Callable[[], int]) -> None:
+def row(name: str, run: Callable[[int], TransferReport], size: Callable[[], int]) -> None:
     """Prints the median of a few turns after one that warms up."""
     seconds = []
     for turn in range(TURNS + 1):
@@ -77,7 +77,7 @@ def rates(kind: str, episodes: int | None) -> None:
             for as_ in ("transitions", "sequences", "episodes"):
                 given = {"length": 20, "period": 10} if as_ == "sequences" else {}
 
-                def read(turn: int) -> Report:
+                def read(turn: int) -> TransferReport:
                     client.reset("to")
                     source = open_dataset(paths[0], columns=["obs", "action", "reward", "terminated", "truncated"])  # noqa: B023
                     return import_dataset(client, "to", source, as_=as_, **given)  # noqa: B023

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reverie._log import logger
 
-__all__ = ["Division", "allowed", "available_memory", "divide", "physical_memory"]
+__all__ = ["MemoryDivision", "allowed", "available_memory", "divide", "physical_memory"]
 
 #: A server uses at most this part of the memory of its process; the rest is for the program around it.
 SHARE = 0.75
@@ -23,7 +23,7 @@ UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class MemoryDivision:
     """The memory of a server, in bytes."""
 
     memory: int
@@ -55,7 +55,7 @@ class Division:
             )
 
 
-def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_bytes") -> Division:
+def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_bytes") -> MemoryDivision:
     """Divides a server's memory between its tables and its connections.
 
     Args:
@@ -70,9 +70,9 @@ def divide(max_memory: int | None, max_bytes: int | None, setting: str = "max_by
         why = "max_memory"
     if max_bytes is None:
         network = min(int(max_memory * NETWORK_SHARE), MOST_NETWORK)
-        return Division(max_memory, max(1, max_memory - network), network, why, setting)
+        return MemoryDivision(max_memory, max(1, max_memory - network), network, why, setting)
     network = max(min(max_memory - max_bytes, MOST_NETWORK), LEAST_NETWORK)
-    return Division(max_memory, max_bytes, network, why, setting)
+    return MemoryDivision(max_memory, max_bytes, network, why, setting)
 
 
 def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, str]:
@@ -133,7 +133,7 @@ class _MemoryStatus(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ControlGroup:
     """A control group with a limit of its memory, in bytes."""
 
     limit: int
@@ -141,7 +141,7 @@ class _Group:
     """Used bytes, without cached files."""
 
 
-def _limited_groups(root: Path) -> list[_Group]:
+def _limited_groups(root: Path) -> list[_ControlGroup]:
     """The control groups of this process and their parents that have a limit, in versions 1 and 2."""
     limited = []
     groups = root / "sys/fs/cgroup"
@@ -154,7 +154,7 @@ def _limited_groups(root: Path) -> list[_Group]:
     return limited
 
 
-def _up(top: Path, path: str, limit: str, used: str, whole: str) -> list[_Group]:
+def _up(top: Path, path: str, limit: str, used: str, whole: str) -> list[_ControlGroup]:
     """The groups from `path` up to `top`; `whole` begins the names of counts that include the groups below."""
     # In a container the path may be the host's, and is missing here: then the group's files are at the top.
     inner, found = Path(path.lstrip("/")), []
@@ -163,7 +163,7 @@ def _up(top: Path, path: str, limit: str, used: str, whole: str) -> list[_Group]
         if most.isdigit():
             lines = (line.split() for line in _read(folder / "memory.stat").splitlines())
             files = sum(int(count) for name, count in lines if name in (f"{whole}inactive_file", f"{whole}active_file"))
-            found.append(_Group(int(most), max(0, int(now) - files) if now.isdigit() else 0))
+            found.append(_ControlGroup(int(most), max(0, int(now) - files) if now.isdigit() else 0))
     return found
 
 

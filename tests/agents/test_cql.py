@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 
 import reverie  # noqa: E402
 from reverie.agents import env_actor, find  # noqa: E402
-from reverie.agents.actions import Enumeration  # noqa: E402
+from reverie.agents.actions import ActionEnumeration  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.cql.loss import conservative_gap, cql_loss  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
@@ -213,7 +213,7 @@ def test_a_reader_numbers_vectors_of_choices_as_the_policy_does(tmp_path, write_
     path = write_episodes(tmp_path / "data.parquet", [episode(stored, size=1)], pa.list_(pa.int64(), 2))
     found = Harness("ReverieVectors-v0", path).read(3)["action"]
     assert found.tolist() == [0, 5, 3]
-    assert Enumeration((2, 3)).to_env(found).tolist() == stored
+    assert ActionEnumeration((2, 3)).to_env(found).tolist() == stored
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents import draws as draws_module  # noqa: E402
-from reverie.agents.draws import Draws, joined  # noqa: E402
+from reverie.agents.draws import TableDraws, joined  # noqa: E402
 from reverie.errors import DeadlineExceededError, UnavailableError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def described(state):
 
 
 def ahead(number):
-    draws = Draws("replay", BATCH)
+    draws = TableDraws("replay", BATCH)
     draws.ahead = number
     return draws
 
@@ -198,7 +198,7 @@ def test_an_impossible_draw_is_reported_at_once(replay):
 
 def test_joined_batches_have_the_smaller_of_both_smallest_probabilities(replay):
     client = replay()
-    one, two = (Draws("replay", BATCH).next(client, CPU) for _ in range(2))
+    one, two = (TableDraws("replay", BATCH).next(client, CPU) for _ in range(2))
     one.smallest_probability = two.smallest_probability / 2
     both = joined([one, two])
     assert both.smallest_probability == one.smallest_probability

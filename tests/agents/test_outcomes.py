@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.outcomes import NO_WEIGHTS, DivergedError, Outcome  # noqa: E402
+from reverie.agents.outcomes import NO_WEIGHTS, DivergedError, UpdateOutcome  # noqa: E402
 from reverie.errors import UnavailableError  # noqa: E402
 
 BATCH = 32
@@ -69,7 +69,7 @@ def test_the_last_update_is_settled_before_its_learner_stops_waits_or_is_saved(l
 )
 def test_items_that_no_weights_made_do_not_count_for_the_age(versions, age):
     batch = SimpleNamespace(info=SimpleNamespace(key=[0]), data={"weights_version": torch.tensor(versions)})
-    assert Outcome(5, batch, None, {}, 1.0).age() == age
+    assert UpdateOutcome(5, batch, None, {}, 1.0).age() == age
 
 
 @pytest.mark.parametrize("name", ["dqn", "apex-dqn"])

@@ -5,16 +5,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents.actions import Enumeration  # noqa: E402
+from reverie.agents.actions import ActionEnumeration  # noqa: E402
 from reverie.agents.distributions import Categorical, log_pi_of, log_softmax  # noqa: E402
 
 
 def test_enumerated_choices_are_unique_and_whole():
     numbers = np.arange(6)
-    vectors = Enumeration((2, 3)).to_env(numbers)
+    vectors = ActionEnumeration((2, 3)).to_env(numbers)
     assert vectors.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
-    assert np.array_equal(Enumeration((2, 3)).to_env_tensor(torch.from_numpy(numbers)).numpy(), vectors)
-    assert Enumeration(()).to_env(numbers) is numbers
+    assert np.array_equal(ActionEnumeration((2, 3)).to_env_tensor(torch.from_numpy(numbers)).numpy(), vectors)
+    assert ActionEnumeration(()).to_env(numbers) is numbers
 
 
 def test_the_parts_of_an_action_are_independent():

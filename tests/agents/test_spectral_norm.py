@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from reverie.agents import find  # noqa: E402
 from reverie.agents.environments import EnvSpec, describe  # noqa: E402
 from reverie.agents.layers import ConvolutionTorso, MlpTorso, initialised  # noqa: E402
-from reverie.agents.observations import Leaf  # noqa: E402
+from reverie.agents.observations import ObservationLeaf  # noqa: E402
 from reverie.agents.rainbow.networks import make_network  # noqa: E402
 from reverie.agents.spectral_norm import NormalisedLayer, SpectralNorm, follow_weights, layers_of, normalise_layers  # noqa: E402
 from reverie.runners.planning.plan import plan  # noqa: E402
@@ -20,7 +20,7 @@ from reverie.runners.planning.plan import plan  # noqa: E402
 RAINBOW = find("rainbow")
 SPEC = describe("CartPole-v1")
 CONFIG = dataclasses.replace(RAINBOW.load_preset("CartPole-v1").config, spectral_norm=True, hidden=(32, 16))
-GRID = Leaf((), "image", (10, 10, 4), "bool")
+GRID = ObservationLeaf((), "image", (10, 10, 4), "bool")
 GRIDS = EnvSpec("MinAtar/Breakout-v0", (10, 10, 4), "bool", 6, "Discrete(6)", None, leaves=(GRID,))
 
 

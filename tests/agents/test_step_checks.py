@@ -172,11 +172,11 @@ def test_an_error_at_the_first_update_names_sizes_and_not_the_learning_rate_alon
 @pytest.mark.parametrize("runner", ["local", "role"])
 def test_the_command_reports_it_in_one_line(runner, faulty, monkeypatch, tmp_path, capsys):
     typer = pytest.importorskip("typer")
-    from reverie.agents.core import Crash
+    from reverie.agents.core import EnvironmentCrash
     from reverie.cli.exits import run_errors_reported
     from reverie.runners import RoleError
 
-    error = InvalidStepError(Crash("Mine-v0", 7, 4, "a reward of nan"), 1)
+    error = InvalidStepError(EnvironmentCrash("Mine-v0", 7, 4, "a reward of nan"), 1)
     if runner == "role":
         error = RoleError("actor 3", type(error).__name__, str(error), "Traceback ...\n")
     with pytest.raises(typer.Exit) as ended, run_errors_reported(tmp_path):

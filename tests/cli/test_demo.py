@@ -11,7 +11,7 @@ testing = pytest.importorskip("typer.testing")
 import reverie.cli  # noqa: E402
 from reverie import _memory, runners  # noqa: E402
 from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
-from reverie.agents.core import Crash, EnvironmentCrashedError  # noqa: E402
+from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.report import sparkline  # noqa: E402
 from reverie.runners import DeviceError, StalledError  # noqa: E402
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(demo, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "exit_code"),
     [
-        (EnvironmentCrashedError(Crash("CartPole-v1", 3, 17, "ZeroDivisionError: no"), 1), 3),
+        (EnvironmentCrashedError(EnvironmentCrash("CartPole-v1", 3, 17, "ZeroDivisionError: no"), 1), 3),
         (StalledError("replay", "both wait"), 3),
         (DeviceError("cuda:7", "this machine has no such device"), 2),
     ],

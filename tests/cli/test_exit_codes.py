@@ -9,13 +9,13 @@ typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")
 
 from reverie import runners  # noqa: E402
-from reverie.agents.core import Crash, EnvironmentCrashedError  # noqa: E402
+from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError  # noqa: E402
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError  # noqa: E402
 from reverie.cli import exits  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.integrations.datasets import DatasetError  # noqa: E402
 
-CRASH = EnvironmentCrashedError(Crash("Mine-v0", 7, 4, "OSError: gone"), 1)
+CRASH = EnvironmentCrashedError(EnvironmentCrash("Mine-v0", 7, 4, "OSError: gone"), 1)
 
 
 @pytest.mark.parametrize("role", [False, True])

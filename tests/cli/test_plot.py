@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("typer")
 pytest.importorskip("matplotlib")
 
-from reverie.cli.plot import Over, _panel, band, summary, variants
+from reverie.cli.plot import XAxis, _panel, band, summary, variants
 from reverie.runners.reports import logs
 
 
@@ -78,7 +78,7 @@ def test_a_curve_of_one_evaluation_is_drawn_as_a_dot():
 
     def markers(*runs):
         axes = Figure().subplots()
-        _panel(axes, "E-v0", runs, Over.steps)
+        _panel(axes, "E-v0", runs, XAxis.steps)
         return [line.get_marker() for line in axes.lines if len(line.get_xdata()) and line.get_linestyle() == "-"]
 
     assert markers(curve_of([10], [1])) == ["o"]
@@ -128,7 +128,7 @@ def test_the_lines_of_runs_with_other_settings_have_what_differs(reverie, tmp_pa
 @pytest.mark.long
 def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
-    assert band(runs, Over.seconds)[0].tolist() == [2, 3]
+    assert band(runs, XAxis.seconds)[0].tolist() == [2, 3]
     log_of(tmp_path / "run", [1.0, 2.0])
     drawn = {over: reverie("plot", "run", "--over", over, "--out", f"{over}.png") for over in ("steps", "seconds")}
     assert [one.exit_code for one in drawn.values()] == [0, 0]

@@ -14,7 +14,7 @@ import optuna
 
 from reverie.cli import search_report, search_trials
 from reverie.cli.run_processes import RunProcesses
-from reverie.cli.search_objective import Objective, whole_curve
+from reverie.cli.search_objective import SearchObjective, whole_curve
 from reverie.runners.reports.logs import RunLog
 
 SEARCH = ["search", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-check-memory"]
@@ -64,9 +64,13 @@ def runs(monkeypatch):
 
 
 def test_objectives_are_of_the_curve_and_a_confirmed_run_keeps_its_return():
-    assert [one.of([1.0, 9.0, 5.0]) for one in (Objective.last, Objective.best, Objective.mean)] == [5.0, 9.0, 5.0]
+    assert [one.of([1.0, 9.0, 5.0]) for one in (SearchObjective.last, SearchObjective.best, SearchObjective.mean)] == [
+        5.0,
+        9.0,
+        5.0,
+    ]
     with pytest.raises(ValueError, match="without evaluations"):
-        Objective.last.of([])
+        SearchObjective.last.of([])
     end = {"confirmed": True, "mean_return": 480.0}
     log = RunLog(Path(), "dqn", "CartPole-v1", 0, 475.0, (300, 600), (10.0, 490.0), end)
     assert whole_curve(log, 4) == [10.0, 490.0, 480.0, 480.0]

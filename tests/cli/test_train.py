@@ -120,7 +120,7 @@ def test_a_run_whose_replay_does_not_fit_in_memory_trains_from_the_disk(reverie,
 def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
     planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
     with pytest.raises(typer.Exit) as ended, exits.run_errors_reported(tmp_path):
-        place(planned, [runners.Node("small", 2**20, 4.0)])
+        place(planned, [runners.ClusterNode("small", 2**20, 4.0)])
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "after 0 of them no node has room for a role 'shard'" in line

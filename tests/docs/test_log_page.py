@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
 from reverie import agents
-from reverie.agents.core import CompileNote, Crash
+from reverie.agents.core import CompileNote, EnvironmentCrash
 from reverie.runners import train
 from reverie.runners.reports import events
 from reverie.runners.reports.logs import as_line
@@ -56,7 +56,7 @@ def lines_of_a_log() -> list[dict[str, Any]]:
         events.TrainingWaits(1, 30.0, "its table is full", 300.0),
         events.UpdatesCompiled(1, CompileNote(1, 1.0, False)),
         events.UpdatesCompiled(1, CompileNote(1, 1.0, False, "no compiler")),
-        events.EnvironmentRestarted(1, Crash("a", 0, 1, "error")),
+        events.EnvironmentRestarted(1, EnvironmentCrash("a", 0, 1, "error")),
         events.PageOpened(1, "http://localhost"),
         events.Finished(result),
     ]

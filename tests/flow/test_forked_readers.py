@@ -10,7 +10,7 @@ import pytest
 
 import reverie
 from reverie.datasets.chain import Dataset
-from reverie.datasets.sending import Sender
+from reverie.datasets.sending import BatchSender
 
 
 def in_child(call):
@@ -35,7 +35,7 @@ def in_child(call):
 
 @pytest.fixture
 def sender():
-    sender = Sender(lambda timeout: 1, lambda batch: (batch, lambda: -batch), 2)
+    sender = BatchSender(lambda timeout: 1, lambda batch: (batch, lambda: -batch), 2)
     yield sender
     sender.close()
 
@@ -66,7 +66,7 @@ def test_batches_that_a_thread_of_the_parent_sends_are_refused(sender):
 
 
 def test_a_child_drops_a_reader_whose_lock_another_thread_held():
-    readers = [Sender(lambda timeout: 1, lambda batch: (batch, lambda: -batch), 2)]
+    readers = [BatchSender(lambda timeout: 1, lambda batch: (batch, lambda: -batch), 2)]
     sender, held, done = weakref.ref(readers[0]), threading.Event(), threading.Event()
 
     def hold(changed):

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 MAKES: dict[str, Any] = {
     "Any": "anything",
     "Callable[[str], str]": str.upper,
-    "Crash": ("reverie.agents.core", "Crash", ("CartPole-v1", 3, 17, "ValueError: no")),
+    "EnvironmentCrash": ("reverie.agents.core", "EnvironmentCrash", ("CartPole-v1", 3, 17, "ValueError: no")),
     "Mapping[str, int]": {"replay": 100, "networks": 5},
     "Mapping[str, float]": {"learning_rate": 0.5},
     "Path": Path("runs/a"),

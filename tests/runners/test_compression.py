@@ -10,7 +10,7 @@ from reverie.agents.core import RunSettings
 from reverie.agents.dqn import agent as dqn
 from reverie.agents.gorila import agent as gorila
 from reverie.runners import local, train
-from reverie.runners.links.messages import RoleName, Serving, Setup
+from reverie.runners.links.messages import RoleName, RoleSetup, ShardSettings
 from reverie.runners.planning.plan import plan
 from reverie.runners.roles import bundle, role
 
@@ -32,7 +32,7 @@ def started(monkeypatch, module, compression):
     config = dataclasses.replace(preset.config, bundled=True) if module is bundle else preset.config
     env = plan(agent, "CartPole-v1", config=config, run=run, runner="process").env
     kind, role_class = ("bundle", bundle.BundleRole) if module is bundle else ("shard", role.ShardRole)
-    setup = Setup(RoleName(kind), agent, env, config, run, 1, seed=0, serving=Serving())
+    setup = RoleSetup(RoleName(kind), agent, env, config, run, 1, seed=0, serving=ShardSettings())
     with pytest.raises(StartedError) as caught:
         train(agent, "CartPole-v1", run=run) if module is local else role_class(setup)
     (found,) = caught.value.args

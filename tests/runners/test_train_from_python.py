@@ -21,7 +21,7 @@ from reverie.agents.env_settings import EnvSettings
 from reverie.runners import CheckpointError, NotSaved, Progress, Saved, Started, StoppedError, checkpoints, train
 from reverie.runners.checkpoints import RunExistsError, run_files
 from reverie.runners.reports import logs, scalar_logs
-from reverie.runners.reports.problems import Reporting
+from reverie.runners.reports.problems import EventReporter
 
 TINY = {
     "hidden": [8],
@@ -206,7 +206,7 @@ def test_a_log_that_no_longer_writes_is_reported_once(caplog):
             self.problem = "No space left on device"
 
     events = []
-    report = Reporting([Log(), events.append])
+    report = EventReporter([Log(), events.append])
     with caplog.at_level(logging.WARNING, "reverie"):
         for steps in (1, 2):
             report(Saved(steps, Path("a")))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Enumeration:
+class ActionEnumeration:
     """Numbers the combinations of a vector of choices, the last choice fastest. The identity for other actions."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:

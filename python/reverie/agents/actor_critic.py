@@ -100,7 +100,7 @@ def policy_and_value(
     return FlatNetwork(module, trainable=trainable)
 
 
-class Drawn(NamedTuple):
+class DrawnActions(NamedTuple):
     """Actions that an actor has drawn for observations `[N, ...]`."""
 
     actions: NDArray[Any]
@@ -128,7 +128,7 @@ class ActorCriticPolicy(NetworkPolicy):
     @torch.inference_mode()
     def drawn(
         self, observations: NDArray[Any], rng: np.random.Generator, normal: NDArray[np.float32] | None = None
-    ) -> Drawn:
+    ) -> DrawnActions:
         """Actions drawn from the policy for observations `[N, ...]`; `normal` as for `Distribution.draw`."""
         outputs, values = self._network.module(torch.from_numpy(observations))
         return self._drawn(outputs, values, rng, normal)
@@ -143,7 +143,7 @@ class ActorCriticPolicy(NetworkPolicy):
         state: NDArray[np.float32],
         rng: np.random.Generator,
         normal: NDArray[np.float32] | None = None,
-    ) -> tuple[Drawn, NDArray[np.float32]]:
+    ) -> tuple[DrawnActions, NDArray[np.float32]]:
         """The actions of `drawn` from this state, and the next state."""
         return self.drawn(observations, rng, normal), state
 
@@ -196,10 +196,10 @@ class ActorCriticPolicy(NetworkPolicy):
         values: Tensor,
         rng: np.random.Generator,
         normal: NDArray[np.float32] | None = None,
-    ) -> Drawn:
+    ) -> DrawnActions:
         actions = self.distribution.draw(outputs, rng, normal)
         log_pi = self.distribution.log_pi(outputs, actions)
-        return Drawn(actions.numpy(), self._to_env(actions), log_pi.numpy(), values.numpy())
+        return DrawnActions(actions.numpy(), self._to_env(actions), log_pi.numpy(), values.numpy())
 
     def _to_env(self, actions: Tensor) -> NDArray[Any]:
         array: NDArray[Any] = actions.numpy()

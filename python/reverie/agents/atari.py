@@ -202,7 +202,7 @@ class FrameStacks:
         return np.concatenate([self.now[which, 1:], frames[which][:, None]], axis=1)
 
 
-class Ends(NamedTuple):
+class EpisodeEnds(NamedTuple):
     """The ends of training episodes in one step."""
 
     terminated: NDArray[np.bool_]
@@ -213,7 +213,7 @@ class Ends(NamedTuple):
     """The last stacks of truncated games, `[truncated.sum(), K, ...]`."""
 
 
-class Lives:
+class LifeStacks:
     """Frame stacks for acting, and training episodes that end with a lost life."""
 
     def __init__(self, num_envs: int, shape: tuple[int, ...], dtype: str = "uint8") -> None:
@@ -234,10 +234,10 @@ class Lives:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
         info: dict[str, Any],
-    ) -> Ends:
+    ) -> EpisodeEnds:
         """Add the results of `GameVector.step`; returns the ends of training episodes."""
         over = terminated | info["life_lost"]
         final = info["final_obs"]
         last = self._stacks.after(final, truncated)
         self._stacks.step(frames, over | truncated)
-        return Ends(over, final, last)
+        return EpisodeEnds(over, final, last)

@@ -30,7 +30,7 @@ import reverie
 from reverie._picklable import Picklable
 from reverie.agents import compile_worker, tracing
 from reverie.agents.core import CompileNote, CompilePlan
-from reverie.agents.tracing import Graph, GraphState, Result, Single, UpdateNoise
+from reverie.agents.tracing import GraphState, Result, Single, UpdateGraph, UpdateNoise
 
 PATIENCE = 600.0
 """Seconds after which compiling is abandoned: minutes more than it takes on a busy machine."""
@@ -108,7 +108,7 @@ class _Job:
 class CompiledUpdate:
     """One kind of update, compiled."""
 
-    def __init__(self, graph: Graph, library: Path) -> None:
+    def __init__(self, graph: UpdateGraph, library: Path) -> None:
         self.graph = graph
         self._run = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
 
@@ -138,7 +138,7 @@ class UpdateCompiler:
     def __init__(self, learner: Any, plan: CompilePlan) -> None:
         self._learner, self._plan = learner, plan
         self._state: GraphState | None = None
-        self._graphs: dict[int, tuple[Graph, Path]] = {}
+        self._graphs: dict[int, tuple[UpdateGraph, Path]] = {}
         self._jobs: list[_Job] = []
         self._updates: dict[int, CompiledUpdate] | None = None
         self._compared: set[int] = set()
@@ -286,7 +286,7 @@ class UpdateCompiler:
         return tracing.agree(self._state.tensors, (one, expected), (other, found), TOLERANCE)
 
 
-def _key(graph: Graph) -> str:
+def _key(graph: UpdateGraph) -> str:
     """A name for the library of a graph: other operations, versions, processors or threads have another."""
     processor = [platform.machine()]
     with suppress(OSError):
@@ -296,7 +296,7 @@ def _key(graph: Graph) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
 
-def _start(graph: Graph, library: Path, cache: Path) -> _Job:
+def _start(graph: UpdateGraph, library: Path, cache: Path) -> _Job:
     """Start a process that compiles a graph."""
     _remove_oldest(cache)
     folder = Path(tempfile.mkdtemp(prefix="job-", dir=cache))

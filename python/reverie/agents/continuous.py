@@ -25,10 +25,10 @@ from reverie.agents.layers import LayerNorm, MlpTorso, ParallelLinear, Which, ch
 from reverie.agents.network_policy import NetworkPolicy
 from reverie.agents.noise import CorrelatedSettings, NoiseExploration
 from reverie.agents.priorities import priorities_of
-from reverie.agents.random_layers import Draw, Dropout, drawing
+from reverie.agents.random_layers import Dropout, RandomDraw, drawing
 from reverie.agents.rates import AnnealSettings
 from reverie.agents.replay import MaybePrioritizedSettings, ReplaySettings
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 
 
 class ActionScale:
@@ -135,7 +135,7 @@ class Critics(nn.Module):
 
 
 def q_values_of(
-    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw, which: Which = None
+    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: RandomDraw, which: Which = None
 ) -> Tensor:
     """Q-values `[k, B]`, with numbers that `draw` returns for dropout, if the critics have it.
 
@@ -146,7 +146,7 @@ def q_values_of(
 
 
 def q_values_of_some(
-    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: Draw
+    critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, count: int, draw: RandomDraw
 ) -> Tensor:
     """Like `q_values_of`, the values `[count, B]` of `count` critics, drawn without replacement; 0 means all of them.
 
@@ -160,12 +160,12 @@ def q_values_of_some(
         return critics.module(observations, actions, which)  # type: ignore[no-any-return]
 
 
-def _dropping_out(critics: FlatNetwork[Critics], rows: int, draw: Draw) -> AbstractContextManager[None]:
+def _dropping_out(critics: FlatNetwork[Critics], rows: int, draw: RandomDraw) -> AbstractContextManager[None]:
     """`drawing` for critics with dropout. A null context without: `drawing` looks for random layers."""
     return drawing(critics.module, rows, draw) if critics.module.dropouts else nullcontext()
 
 
-def q_values_of_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: Draw) -> Tensor:
+def q_values_of_each(critics: FlatNetwork[Critics], observations: Tensor, actions: Tensor, draw: RandomDraw) -> Tensor:
     """Q-values `[k, n, B]` of n actions `[n, B, A]` for each observation, with `draw` as for `q_values_of`."""
     module, count = critics.module, actions.shape[0] * actions.shape[1]
     features = module.features(observations).expand(len(actions), -1, -1).flatten(0, 1)
@@ -307,14 +307,14 @@ class GaussianActor(ReplayActor):
         self._config = config
         self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         if self.env_steps < self._random_steps:
             actions = self._exploration.uniform(self._rng, self._begins, theta)
         else:
             noise = self._exploration.normal(self._rng, self._begins, theta)
             actions = (self._policy.actions(obs) + self._sigma * noise).clip(-1.0, 1.0)
-        return Choice(actions, self._scale.to_env(actions))
+        return ActionChoice(actions, self._scale.to_env(actions))
 
 
 def critics_priorities(q_tm1: Tensor, target_tm1: Tensor, config: MaybePrioritizedSettings) -> Tensor:

@@ -100,7 +100,7 @@ class RecurrentPolicy(Policy, Protocol):
 
 
 @dataclass(frozen=True)
-class Crash:
+class EnvironmentCrash:
     """An environment that raised; the same seed and actions reproduce it."""
 
     env_id: str
@@ -146,7 +146,7 @@ class EnvironmentCrashedError(Picklable, RuntimeError):
     `.crash` (the last), `.crashes` (their number), `.max_env_restarts` (the setting, if it ended the run)
     """
 
-    def __init__(self, crash: Crash, crashes: int, *, max_env_restarts: int | None = None) -> None:
+    def __init__(self, crash: EnvironmentCrash, crashes: int, *, max_env_restarts: int | None = None) -> None:
         self.crash, self.crashes, self.max_env_restarts = crash, crashes, max_env_restarts
         super().__init__(self._text())
 
@@ -175,7 +175,7 @@ class Actor(Protocol):
         Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call waits again.
         """
 
-    def drain_crashes(self) -> list[Crash]:
+    def drain_crashes(self) -> list[EnvironmentCrash]:
         """Environments that raised since the last call."""
 
     def drain_returns(self) -> list[float]:
@@ -251,7 +251,7 @@ class CompilingLearner(Learner, Protocol):
         """End the compilers that still run."""
 
 
-class AheadLearner(Learner, Protocol):
+class PrefetchingLearner(Learner, Protocol):
     """A learner that can draw batches ahead while it learns."""
 
     def draw_ahead(self, ahead: int) -> None:
@@ -299,7 +299,7 @@ class TableNeeds:
     on_policy: bool = False
     """Its actors are `OnPolicyActor`s: a batch has unrolls of the newest weights only, one of each environment."""
     draws_ahead: bool = False
-    """Its learners are `AheadLearner`s: a draw deletes nothing from the table, and may be made before it is needed."""
+    """Its learners are `PrefetchingLearner`s: a draw deletes nothing from the table, and may be made early."""
     num_parameter_shards: int = 0
     """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; otherwise
     the agent has `parameters`."""

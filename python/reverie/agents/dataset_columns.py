@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.actions import Enumeration
+from reverie.agents.actions import ActionEnumeration
 from reverie.agents.continuous import ActionScale
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
-from reverie.agents.observations import Leaf, inexact, pack, part_of
-from reverie.integrations.datasets import Source
+from reverie.agents.observations import ObservationLeaf, inexact, pack, part_of
+from reverie.integrations.datasets import DatasetSource
 from reverie.integrations.datasets.importing import require_transitions
 from reverie.specs import TensorSpec
 
@@ -30,7 +30,7 @@ FIRST_ROWS = 1_000
 """Rows after which actions outside of the space are reported, if there are any."""
 
 
-def require_columns(source: Source, spec: EnvSpec) -> None:
+def require_columns(source: DatasetSource, spec: EnvSpec) -> None:
     """Raise `UnsupportedEnvironmentError` for columns of other shapes or dtypes than the environment's.
 
     Raises DatasetError for a data set without the columns of transitions.
@@ -54,7 +54,7 @@ def _walk(nest: Any, path: tuple[str, ...]) -> Any:
     return nest
 
 
-def _column(source: Source, spec: EnvSpec, name: str, found: Any) -> TensorSpec:
+def _column(source: DatasetSource, spec: EnvSpec, name: str, found: Any) -> TensorSpec:
     """The spec that was found in the place of a column; raises an error if it is missing or not a single array."""
     if found is None:
         names = ", ".join(f"{one} {tuple(its.shape)}" for one, its in source.columns.items())
@@ -71,7 +71,7 @@ def _column(source: Source, spec: EnvSpec, name: str, found: Any) -> TensorSpec:
     return found
 
 
-def _require_part(source: Source, spec: EnvSpec, leaf: Leaf, column: TensorSpec) -> None:
+def _require_part(source: DatasetSource, spec: EnvSpec, leaf: ObservationLeaf, column: TensorSpec) -> None:
     name, wanted, found = _name(leaf), _shape(spec, leaf), tuple(column.shape)
     if found != wanted and not (wanted == () and found == (1,)):  # some programs store a number as an array of one
         remedy = REMEDY
@@ -98,7 +98,7 @@ def _require_part(source: Source, spec: EnvSpec, leaf: Leaf, column: TensorSpec)
         )
 
 
-def _require_actions(source: Source, spec: EnvSpec, found: Any) -> None:
+def _require_actions(source: DatasetSource, spec: EnvSpec, found: Any) -> None:
     column = _column(source, spec, "action", found)
     kinds = "biuf" if spec.num_actions is None else "biu"
     if np.dtype(column.dtype).kind not in kinds:
@@ -114,12 +114,12 @@ def _require_actions(source: Source, spec: EnvSpec, found: Any) -> None:
         )
 
 
-def _name(leaf: Leaf) -> str:
+def _name(leaf: ObservationLeaf) -> str:
     """The column of a leaf."""
     return "/".join(("obs", *leaf.path))
 
 
-def _shape(spec: EnvSpec, leaf: Leaf) -> tuple[int, ...]:
+def _shape(spec: EnvSpec, leaf: ObservationLeaf) -> tuple[int, ...]:
     """The shape of the column of a leaf, with its stack of frames."""
     return (*(() if spec.frame_stack is None else (spec.frame_stack,)), *leaf.shape)
 
@@ -127,12 +127,12 @@ def _shape(spec: EnvSpec, leaf: Leaf) -> tuple[int, ...]:
 class RowReader:
     """Converts observations, actions and rewards of rows to those of tables."""
 
-    def __init__(self, spec: EnvSpec, source: Source) -> None:
+    def __init__(self, spec: EnvSpec, source: DatasetSource) -> None:
         self._spec, self._path = spec, source.path
         self._parts = [(leaf, _name(leaf), _shape(spec, leaf)) for leaf in spec.parts]
         self._leaves = spec.parts
         self._scale = ActionScale(spec) if spec.num_actions is None else None
-        self._enumeration = Enumeration(spec.action_sizes)
+        self._enumeration = ActionEnumeration(spec.action_sizes)
         self._sizes = np.array(spec.action_sizes or (spec.num_actions,))
         low, high = np.array(spec.action_low), np.array(spec.action_high)
         near = NEAR * (high - low)
@@ -198,7 +198,7 @@ class RowReader:
             self._require_finite("reward", np.asarray(reward), np.asarray(reward, np.float32), row)
         return float(reward)
 
-    def _require_within(self, leaf: Leaf, name: str, part: NDArray[Any], row: int) -> None:
+    def _require_within(self, leaf: ObservationLeaf, name: str, part: NDArray[Any], row: int) -> None:
         """Refuse a category that the space does not have, and an image of another range."""
         near = 0.0
         if leaf.kind == "category":

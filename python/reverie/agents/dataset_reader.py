@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from reverie.agents.core import Crash, Stopwatch, WeightSource
+from reverie.agents.core import EnvironmentCrash, Stopwatch, WeightSource
 from reverie.agents.dataset_columns import RowReader, require_columns
 from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
-from reverie.integrations.datasets import DatasetError, Source, open_dataset
+from reverie.integrations.datasets import DatasetError, DatasetSource, open_dataset
 from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
 
 EXPLORATION = (
@@ -64,7 +64,7 @@ class DatasetSettings(ReplaySettings):
         if self.dataset and not (elsewhere and not os.path.exists(self.dataset)):
             _require_fitting(self.opened(), spec, self)
 
-    def opened(self, columns: Sequence[str] | None = None) -> Source:
+    def opened(self, columns: Sequence[str] | None = None) -> DatasetSource:
         """The data set, with its columns under their new names, or some of them. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
         return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
@@ -165,7 +165,7 @@ class DatasetReader:
         with self._watch("wait for the table"):
             self._writer.flush(self._max_in_flight, timeout=timeout)
 
-    def drain_crashes(self) -> list[Crash]:
+    def drain_crashes(self) -> list[EnvironmentCrash]:
         """No environment, and so none that raised."""
         return []
 
@@ -193,7 +193,7 @@ class DatasetReader:
             self._writer.close(timeout=0)
 
 
-def _require_fitting(source: Source, spec: EnvSpec, config: DatasetSettings) -> None:
+def _require_fitting(source: DatasetSource, spec: EnvSpec, config: DatasetSettings) -> None:
     """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
     require_columns(source, spec)
     if source.num_rows is None or source.num_rows <= config.capacity:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents import checks
-from reverie.agents.actions import Enumeration
+from reverie.agents.actions import ActionEnumeration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import reward_deviation
@@ -34,7 +34,7 @@ class QPolicy(NetworkPolicy):
         """`spec` is needed for actions that are vectors of choices, whose combinations it numbers."""
         super().__init__(network)
         self._precision, self._epsilon = precision, epsilon
-        self.enumeration = Enumeration(() if spec is None else spec.action_sizes)
+        self.enumeration = ActionEnumeration(() if spec is None else spec.action_sizes)
 
     @torch.inference_mode()
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ SECONDS_TO_READ_AGAIN = 5.0
 """Timeout for reading the items of draws that are in a checkpoint."""
 
 
-class Draws:
+class TableDraws:
     """The draws of one learner from one table: each is learnt from once, even if the learner is restarted meanwhile.
 
     With `ahead` above 0 `client.batches` makes the batches: their priorities may lack the last `ahead + 1` updates,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reverie.agents.core import (
     ActingSettings,
-    Crash,
+    EnvironmentCrash,
     EnvironmentCrashedError,
     Policy,
     Stopwatch,
@@ -58,7 +58,7 @@ class EnvActor(ABC):
         self._info: dict[str, Any] = {}
         """The `info` of the environments' last step."""
         self._acts = 0
-        self._crashes: list[Crash] = []
+        self._crashes: list[EnvironmentCrash] = []
         self._crashed_in_a_row = self._restarts = 0
         self._version = np.full(n, -1, dtype=np.int64)
         self._restored = False
@@ -77,7 +77,7 @@ class EnvActor(ABC):
             raise
         except Exception as error:
             require_shapes(self._spec.env_id, self._envs, seed=seed, step=0, error=error)
-            crash = Crash(self._spec.env_id, seed, 0, place_of(error))
+            crash = EnvironmentCrash(self._spec.env_id, seed, 0, place_of(error))
             raise EnvironmentCrashedError(crash, 1) from error
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose next step is a reset and not a step of an episode."""
@@ -120,7 +120,7 @@ class EnvActor(ABC):
         Raises `MisshapenStepError` at once where an observation has another shape than its space.
         """
         require_shapes(self._spec.env_id, self._envs, seed=self._seed, step=self._steps + 1, error=error)
-        crash = Crash(self._spec.env_id, self._seed, self._steps, place_of(error))
+        crash = EnvironmentCrash(self._spec.env_id, self._seed, self._steps, place_of(error))
         while True:
             self._count_crash(crash, error)
             with suppress(Exception):  # it is broken, so an error of its `close` is ignored
@@ -134,7 +134,7 @@ class EnvActor(ABC):
             except EnvironmentCrashedError as again:  # of a reset
                 crash, error = again.crash, again
 
-    def _count_crash(self, crash: Crash, error: Exception) -> None:
+    def _count_crash(self, crash: EnvironmentCrash, error: Exception) -> None:
         self._crashes.append(crash)
         self._crashed_in_a_row += 1
         limit = self._spec.settings.max_env_restarts
@@ -148,7 +148,7 @@ class EnvActor(ABC):
     def settle(self, timeout: float | None = None) -> None:
         """Wait until the table has accepted all but a bounded rest of the written items."""
 
-    def drain_crashes(self) -> list[Crash]:
+    def drain_crashes(self) -> list[EnvironmentCrash]:
         """Environments that raised since the last call."""
         drained, self._crashes = self._crashes, []
         return drained

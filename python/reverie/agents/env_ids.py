@@ -79,7 +79,7 @@ def id_of(env: object, setting: str = "env_id") -> str:
         raise TypeError(f"{setting}: {error}; it {wanted}") from error
 
 
-class Maker(NamedTuple):
+class EnvironmentMaker(NamedTuple):
     """A class or function that an id names."""
 
     make: Callable[..., Any]
@@ -96,7 +96,7 @@ class Maker(NamedTuple):
         return self.takes_any or parameter in self.parameters
 
 
-def maker_of(env_id: str) -> Maker | None:
+def maker_of(env_id: str) -> EnvironmentMaker | None:
     """The class or function that an id names as `module:name`; None for any other id, such as one that is registered.
 
     A class derived from `gymnasium.Env` and a function without a parameter `num_envs` make single environments. The
@@ -119,7 +119,7 @@ def maker_of(env_id: str) -> Maker | None:
     single = isinstance(part, type) and issubclass(part, gymnasium.Env)
     takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.values())
     of_vectors = not single and ("num_envs" in signature or takes_any)
-    return Maker(load_part(env_id), frozenset(signature), of_vectors, takes_any)
+    return EnvironmentMaker(load_part(env_id), frozenset(signature), of_vectors, takes_any)
 
 
 def why_unknown(env_id: str) -> str:

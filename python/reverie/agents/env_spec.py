@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reverie.agents.env_settings import DEFAULTS, EnvSettings
-from reverie.agents.observations import Leaf
+from reverie.agents.observations import ObservationLeaf
 
 _SPACES = (
     "obs_shape",
@@ -44,7 +44,7 @@ class EnvSpec:
     """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
     settings: EnvSettings = DEFAULTS
     """How the environment is made."""
-    leaves: tuple[Leaf, ...] = ()
+    leaves: tuple[ObservationLeaf, ...] = ()
     """The arrays of an observation, as `observations` names and stores them; empty for one vector, and for Atari's
     frames."""
     action_sizes: tuple[int, ...] = ()
@@ -54,13 +54,13 @@ class EnvSpec:
     """The dtype of the environment's actions; empty for float32, and int64 of discrete ones."""
 
     @property
-    def parts(self) -> tuple[Leaf, ...]:
+    def parts(self) -> tuple[ObservationLeaf, ...]:
         """The arrays of an observation without its stack of frames: at least one."""
         if self.leaves:
             return self.leaves
         stacked = self.frame_stack is not None
         shape = self.obs_shape[1:] if stacked else self.obs_shape
-        return (Leaf((), "image" if stacked and len(shape) == 2 else "numbers", shape, self.obs_dtype),)
+        return (ObservationLeaf((), "image" if stacked and len(shape) == 2 else "numbers", shape, self.obs_dtype),)
 
     @property
     def frames_per_stack(self) -> int:

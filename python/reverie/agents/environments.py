@@ -27,8 +27,8 @@ from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.named_parts import PartError, load_part
 from reverie.agents.observations import (
     AsRows,
-    Leaf,
     MarkedRows,
+    ObservationLeaf,
     UnsupportedSpaceError,
     leaves_of,
     look_like_rows,
@@ -188,7 +188,7 @@ def _threshold(env: gymnasium.Env[Any, Any]) -> float | None:
     return env.spec.reward_threshold if env.spec is not None else None
 
 
-def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[ObservationLeaf, ...]:
     if isinstance(env, OneOfVector):
         return env.leaves
     for name in ("observation_space", "action_space"):
@@ -200,7 +200,7 @@ def _leaves(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
         raise UnsupportedEnvironmentError(f"observations of {env_id} cannot be read: {error}") from error
 
 
-def _is_vector(leaves: tuple[Leaf, ...]) -> bool:
+def _is_vector(leaves: tuple[ObservationLeaf, ...]) -> bool:
     """Whether the observation is one array of numbers, which needs no description and no conversion."""
     return len(leaves) == 1 and leaves[0].kind == "numbers" and leaves[0].path == () and leaves[0].shape != ()
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from reverie import _checks
 from reverie.agents.core import RecurrentPolicy
-from reverie.agents.observations import Leaf, is_mixed
+from reverie.agents.observations import ObservationLeaf, is_mixed
 from reverie.agents.policies import TrainedPolicy
 from reverie.agents.policy_files import KEY, describe, replacing
 from reverie.agents.policy_records import PolicyError
@@ -168,7 +168,7 @@ def _observations(policy: TrainedPolicy, count: int) -> Tensor:
     return torch.from_numpy(np.concatenate(parts, axis=-1).reshape(count, *spec.obs_shape))
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], leaf: Leaf) -> NDArray[Any]:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], leaf: ObservationLeaf) -> NDArray[Any]:
     dtype = np.dtype(leaf.dtype)
     if leaf.kind == "category":
         return rng.integers(0, np.broadcast_to(leaf.sizes, shape), dtype=np.int64).astype(dtype)

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.observations import Leaf, inexact, part_of, unknown_category
+from reverie.agents.observations import ObservationLeaf, inexact, part_of, unknown_category
 
 _LOG = logging.getLogger("reverie")
 MASK = "action_mask"
@@ -39,7 +39,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self,
         env: gymnasium.Env[Any, Any],
         env_id: str,
-        leaves: tuple[Leaf, ...],
+        leaves: tuple[ObservationLeaf, ...],
         make: Callable[[], gymnasium.Env[Any, Any]],
     ) -> None:
         super().__init__(env)
@@ -153,7 +153,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
 
 
-def report_masks(env_id: str, info: Mapping[str, Any], leaves: tuple[Leaf, ...]) -> None:
+def report_masks(env_id: str, info: Mapping[str, Any], leaves: tuple[ObservationLeaf, ...]) -> None:
     """Warn, once in this process, of an environment that marks legal actions in its info or its observations."""
     if env_id in _masked or not (MASK in info or any(MASK in leaf.path for leaf in leaves)):
         return

@@ -24,7 +24,7 @@ from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.core import Preset
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
 from reverie.agents.first_step import FirstStepChecked
-from reverie.agents.observations import AsRows, Leaf, is_mixed
+from reverie.agents.observations import AsRows, ObservationLeaf, is_mixed
 from reverie.agents.wrappers import ActionsFromZero, FlatActions
 
 STRATEGIES = ("future", "final", "episode")
@@ -93,13 +93,13 @@ class GoalRows:
         self._achieved, self._desired = (self._place(spec, part) for part in (achieved, desired))
 
     @staticmethod
-    def _leaf(spec: EnvSpec, part: str) -> Leaf:
+    def _leaf(spec: EnvSpec, part: str) -> ObservationLeaf:
         leaves = [leaf for leaf in spec.leaves if leaf.path[0] == part]
         if len(leaves) != 1 or leaves[0].path != (part,):
             raise UnsupportedEnvironmentError(f"{part} of {spec.env_id} is a nest, and her needs one array")
         return leaves[0]
 
-    def _place(self, spec: EnvSpec, wanted: Leaf) -> slice:
+    def _place(self, spec: EnvSpec, wanted: ObservationLeaf) -> slice:
         sizes = [leaf.num_bytes if self._mixed else leaf.count for leaf in spec.leaves]
         index = spec.leaves.index(wanted)
         start = sum(sizes[:index])

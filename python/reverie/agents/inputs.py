@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import ConvolutionTorso, InitialisesItself, convolution_sizes, convolutions_for
-from reverie.agents.observations import Leaf, channels_and_sides, channels_last, is_mixed
+from reverie.agents.observations import ObservationLeaf, channels_and_sides, channels_last, is_mixed
 from reverie.agents.own_layers import DTYPES, OwnLayers
 from reverie.agents.priorities import Array
 
@@ -82,12 +82,12 @@ def _num_numbers(spec: EnvSpec) -> int:
     return spec.frames_per_stack * sum(leaf.count for leaf in spec.parts if leaf.kind == "numbers")
 
 
-def _image_shape(leaf: Leaf, frames: int) -> tuple[int, int, int]:
+def _image_shape(leaf: ObservationLeaf, frames: int) -> tuple[int, int, int]:
     channels, height, width = channels_and_sides(leaf.shape)
     return frames * channels, height, width
 
 
-def _torso(leaf: Leaf, frames: int) -> ConvolutionTorso:
+def _torso(leaf: ObservationLeaf, frames: int) -> ConvolutionTorso:
     shape = _image_shape(leaf, frames)
     return ConvolutionTorso(shape, convolutions_for(shape), leaf.largest if leaf.dtype == "uint8" else 1)
 
@@ -184,7 +184,7 @@ class ObservationReader(nn.Module):
         return split(self._leaves, self._frames, observations)
 
 
-def split(leaves: Sequence[Leaf], frames: int, observations: Tensor) -> list[Tensor]:
+def split(leaves: Sequence[ObservationLeaf], frames: int, observations: Tensor) -> list[Tensor]:
     """The parts `[B, frames, *shape]` of observations `[B, ...]`, one for each leaf.
 
     Rows of leaves of several dtypes are bytes, or numbers of one dtype: exported files take those.
@@ -217,7 +217,7 @@ def _viewed(part: Tensor, dtype: torch.dtype) -> Tensor:
     return part.clone(memory_format=torch.contiguous_format).view(dtype)
 
 
-def _channels_first(leaf: Leaf, part: Tensor) -> Tensor:
+def _channels_first(leaf: ObservationLeaf, part: Tensor) -> Tensor:
     """An image `[B, K C, H, W]` of `[B, K, *shape]`."""
     if len(leaf.shape) == 2:
         return part

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from reverie._late_types import late
 from reverie.agents.core import CompileNote, CompilePlan, Stopwatch, Weights
-from reverie.agents.draws import Draws, QueueDraws
+from reverie.agents.draws import QueueDraws, TableDraws
 from reverie.agents.flat import FlatNetwork, load_networks
 from reverie.agents.inputs import Statistics
 from reverie.agents.named_parameters import Named, parameters_of
 from reverie.agents.optimizers import Optimizer, load_optimizer, optimizer_state
-from reverie.agents.outcomes import DivergedError, Outcome
-from reverie.agents.random_layers import Draw, random_numbers
+from reverie.agents.outcomes import DivergedError, UpdateOutcome
+from reverie.agents.random_layers import RandomDraw, random_numbers
 from reverie.agents.rates import rates_by_setting
 from reverie.agents.recording import UpdateRecorder
 from reverie.agents.replay import TABLE, MaybePrioritizedSettings, PrioritizedSettings
@@ -54,7 +54,7 @@ class NetworkLearner(ABC):
     """Names of the settings of learning rates, by optimiser, where they are not those of `rates_by_setting`."""
 
     def __init__(
-        self, client: Any, *, watch: Stopwatch, draws: Draws | None = None, queue: QueueDraws | None = None
+        self, client: Any, *, watch: Stopwatch, draws: TableDraws | None = None, queue: QueueDraws | None = None
     ) -> None:
         """`draws` is set for a learner that draws from a replay table, `queue` for one that draws from a queue."""
         self.version = 0
@@ -63,14 +63,14 @@ class NetworkLearner(ABC):
         self._optimizers: dict[str, Optimizer] = {}
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
-        self._noise: Draw | None = None
+        self._noise: RandomDraw | None = None
         """The result of `_random` while an update is traced."""
         self._compiler: UpdateCompiler | UpdateRecorder | None = None
         self._steps_of_update = 1
         """Gradient steps of an update that may be compiled, by which a plan counts."""
         self._settles_later = False
         """Whether an update's outcome is settled while the device makes the next one."""
-        self._open: Outcome | None = None
+        self._open: UpdateOutcome | None = None
         """The outcome of the last update, if it is still to be settled."""
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
@@ -93,7 +93,7 @@ class NetworkLearner(ABC):
             _, values = self._updated(columns, lambda columns: (None, update(columns)))
             self._after_update()
             self._statistics.merge(batch.data)
-            outcome = Outcome(self.version, batch, None, values, 1.0)
+            outcome = UpdateOutcome(self.version, batch, None, values, 1.0)
             self._look_ahead()
         self._end_update(outcome)
 
@@ -111,11 +111,11 @@ class NetworkLearner(ABC):
             assert tensor is not None
             self._after_update()
             self._statistics.merge(batch.data, steps)
-            outcome = Outcome(self.version, batch, tensor, values, unit)
+            outcome = UpdateOutcome(self.version, batch, tensor, values, unit)
             self._look_ahead()
         self._end_update(outcome)
 
-    def _end_update(self, outcome: Outcome) -> None:
+    def _end_update(self, outcome: UpdateOutcome) -> None:
         """Count an update; its outcome is settled now, or while the device makes the next update.
 
         One that diverged does not count. Any other counts before its priorities are written: the weights have changed
@@ -135,11 +135,11 @@ class NetworkLearner(ABC):
                 self._open = None  # made of the same weights: the first error is the one to report
                 raise
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: UpdateOutcome) -> None:
         """Wait for an update, write its priorities, and keep its figures."""
         self._keep(outcome, *self._found(outcome))
 
-    def _found(self, outcome: Outcome) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
+    def _found(self, outcome: UpdateOutcome) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
         """Wait for an update; its priorities and figures. Raises `DivergedError` if one is not finite."""
         with self._watch("learn"):
             priorities, figures = outcome.wait()
@@ -147,7 +147,7 @@ class NetworkLearner(ABC):
         self._check({**figures, **errors}, outcome.version)
         return priorities, figures
 
-    def _keep(self, outcome: Outcome, priorities: NDArray[np.float64] | None, figures: dict[str, float]) -> None:
+    def _keep(self, outcome: UpdateOutcome, priorities: NDArray[np.float64] | None, figures: dict[str, float]) -> None:
         """Write an update's priorities to the table, and keep its figures."""
         if priorities is not None:
             with self._watch("update"):
@@ -289,7 +289,7 @@ class NetworkLearner(ABC):
         return Statistics(one.module for one in self._networks.values())
 
     @property
-    def _drawing(self) -> Draws:
+    def _drawing(self) -> TableDraws:
         if self._draws is None:
             raise TypeError(f"{type(self).__module__} has no table that it draws from ahead of its updates")
         return self._draws

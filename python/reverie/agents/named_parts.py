@@ -60,7 +60,7 @@ def _found(module: str, name: str) -> object:
     return found
 
 
-class Resolved(NamedTuple):
+class ResolvedPart(NamedTuple):
     """A part and the arguments of its reference."""
 
     part: Callable[..., Any]
@@ -68,7 +68,7 @@ class Resolved(NamedTuple):
     options: dict[str, Any]
 
 
-def resolve(reference: str) -> Resolved:
+def resolve(reference: str) -> ResolvedPart:
     """The function or class that a reference names. Raises `PartError` if it cannot be imported."""
     module, names, arguments, options = _parsed(reference)
     try:
@@ -83,7 +83,7 @@ def resolve(reference: str) -> Resolved:
         raise PartError(reference, f"cannot be imported: {place_of(error)}") from error
     if not callable(found):
         raise PartError(reference, f"is a {type(found).__name__}, and must be a function or class")
-    return Resolved(found, arguments, options)
+    return ResolvedPart(found, arguments, options)
 
 
 def load_part(reference: str) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ class UnsupportedSpaceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ObservationLeaf:
     """One array of an observation."""
 
     path: tuple[str, ...]
@@ -75,13 +75,15 @@ class Leaf:
         return self.shape or (1,)
 
 
-def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector: bool = False) -> tuple[Leaf, ...]:
+def leaves_of(
+    space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector: bool = False
+) -> tuple[ObservationLeaf, ...]:
     """The leaves of an observation space, in its order. Raises `UnsupportedSpaceError`.
 
     Its text names a wrapper that converts the space, `in_vector` one of vectors of environments.
     """
 
-    def part(one: spaces.Space[Any], name: object) -> tuple[Leaf, ...]:
+    def part(one: spaces.Space[Any], name: object) -> tuple[ObservationLeaf, ...]:
         return leaves_of(one, (*path, str(name)), in_vector=in_vector)
 
     place = f"the part {'/'.join(path)}" if path else "the space"
@@ -99,12 +101,12 @@ def leaves_of(space: spaces.Space[Any], path: tuple[str, ...] = (), *, in_vector
         case spaces.Tuple():
             return tuple(leaf for i, one in enumerate(space.spaces) for leaf in part(one, i))
         case spaces.Discrete():
-            return (Leaf(path, "category", (), "int32", (int(space.n),), (int(space.start),)),)
+            return (ObservationLeaf(path, "category", (), "int32", (int(space.n),), (int(space.start),)),)
         case spaces.MultiDiscrete():
             sizes, starts = (tuple(map(int, np.ravel(one))) for one in (space.nvec, space.start))
-            return (Leaf(path, "category", tuple(space.shape), "int32", sizes, starts),)
+            return (ObservationLeaf(path, "category", tuple(space.shape), "int32", sizes, starts),)
         case spaces.MultiBinary():
-            return (Leaf(path, "numbers", tuple(space.shape), "int8"),)
+            return (ObservationLeaf(path, "numbers", tuple(space.shape), "int8"),)
         case spaces.Box():
             return (_box(space, path),)
     raise UnsupportedSpaceError(
@@ -128,14 +130,14 @@ def _remedy(space: spaces.Space[Any], in_vector: bool) -> str:
     )
 
 
-def _box(space: spaces.Box, path: tuple[str, ...]) -> Leaf:
+def _box(space: spaces.Box, path: tuple[str, ...]) -> ObservationLeaf:
     shape, dtype = tuple(space.shape), np.dtype(space.dtype)
     if 0 in shape:
         raise UnsupportedSpaceError(f"{'/'.join(path) or 'the observation'} has shape {shape}, and so no numbers")
     if _is_image(shape, dtype, space):
         largest = max(1, int(space.high.max())) if dtype == np.uint8 else 255
-        return Leaf(path, "image", shape, dtype.name if dtype.kind in "ub" else "float32", largest=largest)
-    return Leaf(path, "numbers", shape, "float32" if path and dtype == np.float64 else dtype.name)
+        return ObservationLeaf(path, "image", shape, dtype.name if dtype.kind in "ub" else "float32", largest=largest)
+    return ObservationLeaf(path, "numbers", shape, "float32" if path and dtype == np.float64 else dtype.name)
 
 
 def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any], space: spaces.Box) -> bool:
@@ -165,12 +167,12 @@ def channels_last(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and shape[2] <= shape[0]
 
 
-def is_mixed(leaves: Sequence[Leaf]) -> bool:
+def is_mixed(leaves: Sequence[ObservationLeaf]) -> bool:
     """Whether the row of these leaves is bytes, since they have several dtypes."""
     return len({leaf.dtype for leaf in leaves}) > 1
 
 
-def row_form(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], str]:
+def row_form(leaves: Sequence[ObservationLeaf]) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of the array of one observation."""
     if len(leaves) == 1:
         return leaves[0].stored_shape, leaves[0].dtype
@@ -179,7 +181,7 @@ def row_form(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], str]:
     return (sum(leaf.count for leaf in leaves),), leaves[0].dtype
 
 
-def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
+def row_space(leaves: Sequence[ObservationLeaf]) -> spaces.Box:
     """The space of the arrays of one observation."""
     shape, name = row_form(leaves)
     dtype = np.dtype(name)
@@ -189,7 +191,7 @@ def row_space(leaves: Sequence[Leaf]) -> spaces.Box:
     return spaces.Box(low, high, shape, dtype.type)
 
 
-def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
+def pack(leaves: Sequence[ObservationLeaf], parts: Sequence[Array]) -> Array:
     """The array of observations: `parts` has an array `[..., *shape]` for each leaf; the result is `[..., *row]`.
 
     Raises ValueError for a number that the dtype of its leaf cannot hold, see `inexact`, and for a category that its
@@ -204,7 +206,7 @@ def pack(leaves: Sequence[Leaf], parts: Sequence[Array]) -> Array:
     return np.concatenate(rows, axis=-1)
 
 
-def unpack(leaves: Sequence[Leaf], rows: Array) -> dict[str, Any] | Array:
+def unpack(leaves: Sequence[ObservationLeaf], rows: Array) -> dict[str, Any] | Array:
     """The observations of packed rows `[..., *row]`: the array of a single leaf, else a nest of dicts of arrays."""
     flat = rows.reshape(*rows.shape[: rows.ndim - len(row_form(leaves)[0])], -1)
     if len(leaves) == 1 and not leaves[0].path:
@@ -221,13 +223,13 @@ def unpack(leaves: Sequence[Leaf], rows: Array) -> dict[str, Any] | Array:
     return nest
 
 
-def _restored(leaf: Leaf, flat: Array) -> Array:
+def _restored(leaf: ObservationLeaf, flat: Array) -> Array:
     """The part `[..., *shape]` of `[..., count]`; categories count from their starts again."""
     counted = flat + np.array(leaf.starts, flat.dtype) if leaf.starts else flat
     return counted.reshape((*flat.shape[:-1], *leaf.shape))
 
 
-def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
+def _stored(leaf: ObservationLeaf, part: Array, lead: tuple[int, ...]) -> Array:
     """The part as `[..., count]` of the leaf's dtype; categories count from 0."""
     flat = np.asarray(part).reshape(*lead, leaf.count)
     if (number := inexact(leaf.dtype, flat)) is not None:
@@ -239,7 +241,7 @@ def _stored(leaf: Leaf, part: Array, lead: tuple[int, ...]) -> Array:
     return counted
 
 
-def unknown_category(leaf: Leaf, part: Array) -> tuple[int, int, int] | None:
+def unknown_category(leaf: ObservationLeaf, part: Array) -> tuple[int, int, int] | None:
     """A category of `part` `[..., *shape]` that the leaf's space does not have, and the first and last that it has.
 
     None without one, and for leaves of other kinds.
@@ -268,14 +270,14 @@ def inexact(dtype: DTypeLike, part: Array) -> np.generic | None:
     return part[changed][0] if changed.any() else None
 
 
-def part_of(observation: Any, leaf: Leaf) -> Any:
+def part_of(observation: Any, leaf: ObservationLeaf) -> Any:
     """A leaf's part of a nest of dicts and tuples. Raises KeyError or IndexError if it is missing."""
     for key in leaf.path:
         observation = observation[key] if isinstance(observation, Mapping) else observation[int(key)]
     return observation
 
 
-class Rows(np.ndarray[Any, np.dtype[Any]]):
+class RowArray(np.ndarray[Any, np.dtype[Any]]):
     """Rows whose categories count from 0, where an array of the environment's own observations may look alike.
 
     Arrays that NumPy stacks or selects from rows are rows, too.
@@ -284,23 +286,23 @@ class Rows(np.ndarray[Any, np.dtype[Any]]):
     __array_priority__ = 1.0
 
 
-def look_like_rows(leaves: Sequence[Leaf]) -> bool:
+def look_like_rows(leaves: Sequence[ObservationLeaf]) -> bool:
     """Whether an observation may have the form of a row with other numbers: one array of categories with starts."""
     return len(leaves) == 1 and leaves[0].path == () and any(leaves[0].starts)
 
 
 class MarkedRows(gymnasium.ObservationWrapper[Array, Any, Any]):
-    """An environment of rows, marked as `Rows`."""
+    """An environment of rows, marked as `RowArray`."""
 
     def observation(self, observation: Array) -> Array:
         """The same numbers."""
-        return observation.view(Rows)
+        return observation.view(RowArray)
 
 
 class OwnObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
     """An environment of rows of a single leaf, or stacks of them, whose observations are those of its space again."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[ObservationLeaf, ...]) -> None:
         super().__init__(env)
         self._leaves = leaves
         low = self.observation(np.zeros(env.observation_space.shape or (), leaves[0].dtype))
@@ -316,7 +318,7 @@ class OwnObservations(gymnasium.ObservationWrapper[Array, Any, Any]):
 class AsRows(gymnasium.ObservationWrapper[Array, Any, Any]):
     """An environment whose observations are arrays of `row_form`."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[Leaf, ...]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], leaves: tuple[ObservationLeaf, ...]) -> None:
         super().__init__(env)
         self._leaves = leaves
         self.observation_space = row_space(leaves)

@@ -249,23 +249,23 @@ class CentredRmsProp(RmsProp):
         return torch.addcmul(square, mean, mean, value=-1).clamp_(min=0).add_(group["eps"]).sqrt_()
 
 
-class Flat(Protocol):
+class FlatParameters(Protocol):
     """An object that stores its parameters in one vector."""
 
     flat: nn.Parameter
 
 
-def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> FlatAdam:
+def adam(network: FlatParameters, learning_rate: float, epsilon: float = 1e-8) -> FlatAdam:
     """Adam over a network's vector of parameters."""
     return FlatAdam(network.flat, learning_rate, epsilon)
 
 
-def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> CentredRmsProp:
+def centred_rmsprop(network: FlatParameters, learning_rate: float, epsilon: float) -> CentredRmsProp:
     """Centred RMSProp over a network's vector of parameters, with the papers' decay of 0.95."""
     return CentredRmsProp(network.flat, learning_rate, 0.95, epsilon)
 
 
-def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> RmsProp:
+def rmsprop(network: FlatParameters, learning_rate: float, decay: float, epsilon: float) -> RmsProp:
     """RMSProp over a network's vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
     return RmsProp(network.flat, learning_rate, decay, epsilon)
 

@@ -31,7 +31,7 @@ class DivergedError(Picklable, RuntimeError):
         super().__init__(f"{what} is not finite at update {version}: {cause} lower {lower or 'the learning rate'}")
 
 
-class Outcome:
+class UpdateOutcome:
     """The results of an update. Their copies from a GPU begin when it is made, and `wait` ends them.
 
     The device may overwrite the tensors afterwards.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import InitialisesItself
 from reverie.agents.named_parts import PartError, load_part
-from reverie.agents.observations import Leaf, pack
+from reverie.agents.observations import ObservationLeaf, pack
 
 ROWS = 3
 """Observations of the check that rows of a batch are independent."""
@@ -185,7 +185,7 @@ def sample_observations(spec: EnvSpec, rows: int, *, counts: bool = False) -> Te
     return torch.as_tensor(np.ascontiguousarray(packed), dtype=DTYPES[spec.obs_dtype], device="cpu")
 
 
-def _sample(rng: np.random.Generator, leaf: Leaf, shape: tuple[int, ...], counts: bool) -> NDArray[Any]:
+def _sample(rng: np.random.Generator, leaf: ObservationLeaf, shape: tuple[int, ...], counts: bool) -> NDArray[Any]:
     dtype = np.dtype(leaf.dtype)
     if leaf.kind == "category":
         starts = np.array(leaf.starts or (0,) * len(leaf.sizes)).reshape(leaf.shape)

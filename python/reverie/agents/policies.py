@@ -17,9 +17,9 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Policy
 from reverie.agents.environments import EnvSpec, make_one
 from reverie.agents.observations import (
-    Leaf,
+    ObservationLeaf,
     OwnObservations,
-    Rows,
+    RowArray,
     inexact,
     look_like_rows,
     pack,
@@ -303,7 +303,7 @@ def read(path: Path, agent: Agent | str | None, seed: int) -> TrainedPolicy:
     return policy
 
 
-def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
+def require_categories(leaf: ObservationLeaf, part: NDArray[Any]) -> None:
     """Raise ValueError for a category that the environment's space does not have."""
     if (found := unknown_category(leaf, np.asarray(part))) is not None:
         number, first, last = found
@@ -313,7 +313,7 @@ def require_categories(leaf: Leaf, part: NDArray[Any]) -> None:
 def _is_row(observation: Any, spec: EnvSpec) -> bool:
     """Whether an observation is an array as tables and networks have it, and not as the environment returns it."""
     if look_like_rows(spec.leaves):
-        return isinstance(observation, Rows)
+        return isinstance(observation, RowArray)
     if not isinstance(observation, np.ndarray) or observation.dtype != spec.obs_dtype:
         return False
     return spec.obs_shape in (observation.shape, observation.shape[1:])

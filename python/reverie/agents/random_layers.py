@@ -14,7 +14,7 @@ from torch.nn import functional
 from reverie.agents.layers import InitialisesItself, Which, chosen
 
 
-class Draw(Protocol):
+class RandomDraw(Protocol):
     """Returns random numbers of a shape, on the layers' device: see `random_numbers`."""
 
     def __call__(self, shape: torch.Size, uniform: bool = False, /) -> Tensor:
@@ -56,7 +56,7 @@ class RandomLayer(nn.Module):
 
 
 @contextmanager
-def drawing(module: nn.Module, rows: int, draw: Draw) -> Iterator[None]:
+def drawing(module: nn.Module, rows: int, draw: RandomDraw) -> Iterator[None]:
     """A context in which the random layers of `module` compute with numbers that `draw` returns at the beginning."""
     layers = [one for one in module.modules() if isinstance(one, RandomLayer)]
     for layer in layers:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from reverie.agents.actor_critic import ActorCriticPolicy, Drawn, policy_and_value, policy_head, quieten
+from reverie.agents.actor_critic import ActorCriticPolicy, DrawnActions, policy_and_value, policy_head, quieten
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.inputs import front, reward_deviation
@@ -98,7 +98,7 @@ class LstmActorCriticPolicy(ActorCriticPolicy):
         state: NDArray[np.float32],
         rng: np.random.Generator,
         normal: NDArray[np.float32] | None = None,
-    ) -> tuple[Drawn, NDArray[np.float32]]:
+    ) -> tuple[DrawnActions, NDArray[np.float32]]:
         """Actions drawn from the policy for observations `[N, ...]`, and the next state."""
         outputs, values, after = self._computed(observations, state)
         return self._drawn(outputs, values, rng, normal), after.numpy()
@@ -138,7 +138,7 @@ class LstmActorCriticPolicy(ActorCriticPolicy):
 
     def drawn(
         self, observations: NDArray[Any], rng: np.random.Generator, normal: NDArray[np.float32] | None = None
-    ) -> Drawn:
+    ) -> DrawnActions:
         """Actions drawn from the policy at the beginning of episodes."""
         return self.drawn_from(observations, self.initial_state(len(observations)), rng, normal)[0]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.atari import Ends, Lives
+from reverie.agents.atari import EpisodeEnds, LifeStacks
 from reverie.agents.core import ActorArguments, Policy, WeightSource
 from reverie.agents.env_actor import EnvActor
 from reverie.agents.environments import EnvSpec
@@ -19,7 +19,7 @@ from reverie.agents.replay import HindsightSettings, ReplaySettings
 from reverie.errors import DeadlineExceededError
 
 
-class Choice(NamedTuple):
+class ActionChoice(NamedTuple):
     """An actor's choice of actions for observations `[N, ...]`."""
 
     actions: NDArray[Any]
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     unit: float = 1.0
     """The unit of the values, in which first priorities are bounded: the deviation of normalised rewards."""
 
-    def scaled(self, factor: float) -> Choice:
+    def scaled(self, factor: float) -> ActionChoice:
         """The same choice with its values times `factor`, which is their unit."""
         if factor == 1.0 or self.q_taken is None or self.bootstrap_value is None:
             return self
@@ -65,7 +65,7 @@ class ReplayActor(EnvActor):
         **role: Unpack[ActorArguments],
     ) -> None:
         frames = spec.frame_stack is not None
-        self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
+        self._lives = LifeStacks(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
         super().__init__(spec, config, weights, **role)
         self._acting_policy, self._weights_period = policy, config.weights_period
         self._discount = config.discount
@@ -93,7 +93,7 @@ class ReplayActor(EnvActor):
             self._lives.begin(self._obs)
 
     @abstractmethod
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         """Actions for all environments, exploration included."""
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
@@ -125,7 +125,7 @@ class ReplayActor(EnvActor):
                 self._relabel(self._hindsight, obs, choice.actions, reward, terminated, terminated | truncated)
         return self._count(reward, terminated | truncated)
 
-    def _end_in(self, obs: NDArray[Any], choice: Choice) -> None:
+    def _end_in(self, obs: NDArray[Any], choice: ActionChoice) -> None:
         """End all episodes in `obs`, the observations before the step that raised; the writer drops that step.
 
         The last complete step of each environment ends in them, also one after which it was to be reset.
@@ -137,7 +137,7 @@ class ReplayActor(EnvActor):
         finally:
             self._writer.end_episodes(bootstrap_value=value)
 
-    def _append(self, obs: NDArray[Any], choice: Choice, reward: NDArray[Any], *ends: Any, **last: Any) -> None:
+    def _append(self, obs: NDArray[Any], choice: ActionChoice, reward: NDArray[Any], *ends: Any, **last: Any) -> None:
         """Write a step of every environment; `last` are the writer's arguments for `ends`."""
         values: dict[str, Any] = {"q_taken": choice.q_taken, "bootstrap_value": choice.bootstrap_value}
         if choice.unit != 1.0:
@@ -169,13 +169,13 @@ class ReplayActor(EnvActor):
             self._client.insert_batch(self._table, items, self._new_priority, wait=False)
 
     def _ends(
-        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice, deviation: float
+        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: ActionChoice, deviation: float
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """The ends of training episodes, and the writer's arguments for them."""
         if not self._same_step:
             return terminated, {}
         if self._lives is None:
-            ends = Ends(terminated, self._info["final_obs"], self._info["final_obs"][truncated])
+            ends = EpisodeEnds(terminated, self._info["final_obs"], self._info["final_obs"][truncated])
         else:
             ends = self._lives.step(self._obs, terminated, truncated, self._info)
         if choice.q_taken is None:
@@ -186,7 +186,7 @@ class ReplayActor(EnvActor):
                 values[truncated] = self._values(ends.truncated_stacks) * deviation
         return ends.terminated, {"final_obs": ends.final_obs, "final_value": values}
 
-    def _reward_deviation(self, choice: Choice) -> float:
+    def _reward_deviation(self, choice: ActionChoice) -> float:
         """The unit of the values of a choice: first priorities are in that of the rewards."""
         if choice.q_taken is None or not self._spec.settings.normalise_rewards:
             return 1.0

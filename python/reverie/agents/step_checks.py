@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from reverie.agents.core import Crash, EnvironmentCrashedError
+from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError
 from reverie.agents.environments import EnvSpec
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import is_mixed
@@ -53,7 +53,7 @@ def require_shapes(env_id: str, envs: Any, *, seed: int, step: int, error: Excep
     for i, env in enumerate(_single(envs)):
         wrong = _last_mistake(env)
         if wrong is not None:
-            raise MisshapenStepError(Crash(env_id, seed + i, step, wrong), 1) from error
+            raise MisshapenStepError(EnvironmentCrash(env_id, seed + i, step, wrong), 1) from error
 
 
 def _single(envs: Any) -> list[gymnasium.Env[Any, Any]]:
@@ -137,7 +137,7 @@ class StepChecks:
             yield name, part.view(dtype) if self._mixed else part
 
     def _refuse(self, what: str, seed: int, step: int) -> NoReturn:
-        raise InvalidStepError(Crash(self._env_id, seed, step, what), 1)
+        raise InvalidStepError(EnvironmentCrash(self._env_id, seed, step, what), 1)
 
 
 def _are_small(values: NDArray[Any]) -> bool:

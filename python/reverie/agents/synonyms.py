@@ -54,7 +54,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 """Names with the same meaning and the same values; of several settings the first that the agent has."""
 
 
-class Hint(NamedTuple):
+class SettingHint(NamedTuple):
     """A setting, or an argument of `reverie.train`, for names with another meaning or other values."""
 
     names: tuple[str, ...]
@@ -70,12 +70,12 @@ class Hint(NamedTuple):
         return name in self.names and {self.setting, self.having or self.setting} <= set(known)
 
 
-HINTS: tuple[Hint, ...] = (
-    Hint(("n_envs", "num_envs"), "envs_per_actor", "envs_per_actor is the number for each of num_actors"),
-    Hint(("eval_freq",), "evaluate_every", "evaluate_every counts the steps of all environments together"),
-    Hint(("eval_env",), "evaluation_env", "evaluation_env takes the id of an environment, or its class"),
-    Hint(("save_freq",), "checkpoint_every", "checkpoint_every counts the steps of all environments together"),
-    Hint(
+HINTS: tuple[SettingHint, ...] = (
+    SettingHint(("n_envs", "num_envs"), "envs_per_actor", "envs_per_actor is the number for each of num_actors"),
+    SettingHint(("eval_freq",), "evaluate_every", "evaluate_every counts the steps of all environments together"),
+    SettingHint(("eval_env",), "evaluation_env", "evaluation_env takes the id of an environment, or its class"),
+    SettingHint(("save_freq",), "checkpoint_every", "checkpoint_every counts the steps of all environments together"),
+    SettingHint(
         (
             *("train_freq", "gradient_steps", "train_frequency"),
             *("utd", "utd_ratio", "replay_ratio", "updates_per_step"),
@@ -84,112 +84,124 @@ HINTS: tuple[Hint, ...] = (
         "samples_per_insert is the number of draws for each step that is stored, which is batch_size times the updates"
         " for each step",
     ),
-    Hint(
+    SettingHint(
         ("target_update_interval", "target_network_frequency", "target_update_period"),
         "target_period",
         "target_period counts updates",
     ),
-    Hint(
+    SettingHint(
         ("tau",),
         "target_period",
         "for a tau of 1, target_period is the number of updates between two copies; an agent that has target_rate takes"
         " a smaller tau there, applies it at every update, and makes no copies then",
     ),
-    Hint(
+    SettingHint(
         ("tau",),
         "expectile",
         "the paper's tau is expectile; target_rate is how far the target critics move at every update",
     ),
-    Hint(("buffer_size",), "capacity", "capacity counts sequences, of sequence_length steps each", "sequence_length"),
-    Hint(("buffer_size",), "capacity", "capacity is that of each table, and bundled actors have one each", "bundled"),
-    Hint(("exploration_fraction",), "epsilon_steps", "epsilon_steps is the number of environment steps"),
-    Hint(
+    SettingHint(
+        ("buffer_size",), "capacity", "capacity counts sequences, of sequence_length steps each", "sequence_length"
+    ),
+    SettingHint(
+        ("buffer_size",), "capacity", "capacity is that of each table, and bundled actors have one each", "bundled"
+    ),
+    SettingHint(("exploration_fraction",), "epsilon_steps", "epsilon_steps is the number of environment steps"),
+    SettingHint(
         ("learning_rate", "lr"),
         "policy_learning_rate",
         "this agent has policy_learning_rate and critic_learning_rate",
     ),
-    Hint(
+    SettingHint(
         ("lr_schedule", "learning_rate_schedule", "anneal_lr"),
         "anneal_updates",
         "learning rates fall with anneal_updates, anneal_to and anneal_shape",
     ),
-    Hint(
+    SettingHint(
         ("ent_coef", "alpha"),
         "initial_temperature",
         "the temperature is learnt, from initial_temperature on; temperature_learning_rate=0 keeps it there",
     ),
-    Hint(("alpha",), "conservative_weight", "conservative_weight is the alpha of CQL"),
-    Hint(("alpha",), "priority_exponent", "priority_exponent is the alpha of prioritized replay"),
-    Hint(
+    SettingHint(("alpha",), "conservative_weight", "conservative_weight is the alpha of CQL"),
+    SettingHint(("alpha",), "priority_exponent", "priority_exponent is the alpha of prioritized replay"),
+    SettingHint(
         ("autotune",),
         "temperature_learning_rate",
         "temperature_learning_rate=0 keeps the temperature where it starts",
     ),
-    Hint(
+    SettingHint(
         ("target_entropy",),
         "entropy_per_action",
         "entropy_per_action is that of each number of an action, -1 in the paper",
     ),
-    Hint(
+    SettingHint(
         ("policy_frequency",),
         "policy_period",
         "policy_period is the number of updates of the critics for each of the policy; CleanRL's SAC makes as many of"
         " both, as policy_period=1 does",
         "entropy_per_action",
     ),
-    Hint(
+    SettingHint(
         ("vf_coef",),
         "value_coefficient",
         "value_coefficient is the weight of half the mean squared error, as in CleanRL; Stable-Baselines3 has the whole"
         " error, so that its 0.5 is 1.0 here",
     ),
-    Hint(("num_minibatches",), "minibatch_size", "minibatch_size is the number of steps in each"),
-    Hint(("clip_vloss", "clip_range_vf"), "value_clip", "value_clip is how far a value can move, and 0 means no limit"),
-    Hint(("use_sde",), "noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"),
-    Hint(
+    SettingHint(("num_minibatches",), "minibatch_size", "minibatch_size is the number of steps in each"),
+    SettingHint(
+        ("clip_vloss", "clip_range_vf"), "value_clip", "value_clip is how far a value can move, and 0 means no limit"
+    ),
+    SettingHint(
+        ("use_sde",), "noise_theta", "noise_theta below 1 lets the noise of a step resemble that of the last one"
+    ),
+    SettingHint(
         ("policy",),
         "network",
         "observations decide the layers, settings that end in hidden have their widths, and network takes layers of"
         " your own",
     ),
-    Hint(("hidden", "net_arch"), "policy_hidden", "this agent has policy_hidden and critic_hidden"),
-    Hint(
+    SettingHint(("hidden", "net_arch"), "policy_hidden", "this agent has policy_hidden and critic_hidden"),
+    SettingHint(
         ("net_arch",),
         "hidden",
         "hidden is one list of widths: of images that of all layers after the convolutions, and with an LSTM that of"
         " the layers before it",
     ),
-    Hint(
+    SettingHint(
         ("policy_kwargs",),
         "network",
         "settings that end in hidden have the widths of the layers, and network takes layers of your own",
     ),
-    Hint(("action_noise",), "noise_sigma", "noise_sigma is the deviation of the noise"),
-    Hint(
+    SettingHint(("action_noise",), "noise_sigma", "noise_sigma is the deviation of the noise"),
+    SettingHint(
         ("replay_buffer_class", "replay_buffer_kwargs"),
         "capacity",
         "every agent has its table; prioritized and her are settings of some",
     ),
-    Hint(
+    SettingHint(
         ("callback", "callbacks", "verbose", "progress_bar"),
         "on_event",
         "on_event takes functions that get the events of the run",
     ),
-    Hint(
+    SettingHint(
         ("log_interval",),
         "on_event",
         "on_event takes functions that get the progress of the run about ten times a second",
     ),
-    Hint(
+    SettingHint(
         ("tensorboard_log",),
         "on_event",
         "on_event takes reverie.runners.reports.scalar_logs.TensorBoard(FOLDER), and the command has --log tensorboard",
     ),
-    Hint(("best_model_save_path",), "folder", "a run with a folder keeps its best policy there, in best.safetensors"),
-    Hint(("log_path",), "folder", "a run with a folder keeps its log there"),
-    Hint(("save_model",), "folder", "a run with a folder keeps checkpoints and its best policy there"),
-    Hint(("capture_video",), "folder", "of a run with a folder, reverie eval FOLDER --video FILE records an episode"),
-    Hint(
+    SettingHint(
+        ("best_model_save_path",), "folder", "a run with a folder keeps its best policy there, in best.safetensors"
+    ),
+    SettingHint(("log_path",), "folder", "a run with a folder keeps its log there"),
+    SettingHint(("save_model",), "folder", "a run with a folder keeps checkpoints and its best policy there"),
+    SettingHint(
+        ("capture_video",), "folder", "of a run with a folder, reverie eval FOLDER --video FILE records an episode"
+    ),
+    SettingHint(
         ("reset_num_timesteps",),
         "resume",
         "resume=True continues a run and its counters, init_from begins one with weights",
@@ -231,7 +243,7 @@ def has_hint(name: str) -> bool:
     return any(name in one.names for one in HINTS)
 
 
-def _hint(name: str, known: Collection[str]) -> Hint | None:
+def _hint(name: str, known: Collection[str]) -> SettingHint | None:
     return next((one for one in HINTS if one.applies(name, known)), None)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.lstm import in_plain_operations
 from reverie.agents.optimizers import FlatOptimizer, Optimizer
-from reverie.agents.random_layers import Draw, random_numbers
+from reverie.agents.random_layers import RandomDraw, random_numbers
 
 Result = tuple[Tensor | None, Mapping[str, Any]]
 """New priorities `[B]`, of a learner that has some, and figures by name."""
@@ -39,11 +39,11 @@ class Traceable(Protocol):
     _networks: dict[str, FlatNetwork[Any]]
     _optimizers: dict[str, Optimizer]
     _generator: torch.Generator | None
-    _noise: Draw | None
+    _noise: RandomDraw | None
 
 
 @dataclass(frozen=True)
-class Graph:
+class UpdateGraph:
     """One kind of update of a learner."""
 
     module: torch.fx.GraphModule
@@ -129,7 +129,7 @@ class UpdateNoise:
         return torch.zeros(shape) if self._given is None else self._given.pop(0)
 
 
-def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> Graph:
+def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> UpdateGraph:
     """The graph of the learner's next update of columns like these. Neither learner nor columns change."""
     state = GraphState(learner)
     recorded, noise = _Recorded(columns), UpdateNoise()
@@ -155,7 +155,7 @@ def trace(learner: Traceable, columns: Mapping[str, Tensor], single: Single) -> 
     constants = _constants_as_inputs(module)
     steps = tuple(name for name, one in learner._optimizers.items() if _flat(one).traced_steps)
     shapes = tuple((tuple(one.shape), one.stride(), one.dtype) for one in (*examples, *constants))
-    return Graph(module, read, tuple(noise.requests), constants, names, priorities is not None, steps, shapes)
+    return UpdateGraph(module, read, tuple(noise.requests), constants, names, priorities is not None, steps, shapes)
 
 
 def _constants_as_inputs(module: torch.fx.GraphModule) -> tuple[Tensor, ...]:

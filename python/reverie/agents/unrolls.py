@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents.actor_critic import ActorCriticPolicy
-from reverie.agents.atari import Lives
+from reverie.agents.atari import LifeStacks
 from reverie.agents.core import ActingSettings, ActorArguments, WeightSource
 from reverie.agents.env_actor import EnvActor
 from reverie.agents.environments import EnvSpec
@@ -114,7 +114,7 @@ class UnrollActor(EnvActor):
         **role: Unpack[ActorArguments],
     ) -> None:
         frames = spec.frame_stack is not None
-        self._lives = Lives(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
+        self._lives = LifeStacks(config.envs_per_actor, spec.obs_shape, spec.obs_dtype) if frames else None
         self._policy = policy
         super().__init__(spec, config, weights, **role)
         self._client, self._table = client, table

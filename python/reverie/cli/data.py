@@ -24,7 +24,7 @@ from reverie.cli import data_record, exits
 from reverie.cli.common import EXIT_INTERRUPTED, print_error, refuse
 from reverie.cli.connecting import Ca, Cert, Credentials, Key, ServerName, Token, connected
 from reverie.cli.sizes import size
-from reverie.integrations.datasets import Report, Source, export_table, import_dataset, open_dataset
+from reverie.integrations.datasets import DatasetSource, TransferReport, export_table, import_dataset, open_dataset
 from reverie.rate_limiters import MinSize
 
 EXIT_NOT_DONE = 1
@@ -53,7 +53,7 @@ def import_(
     table: flags.Table,
     server: flags.Server = None,
     checkpoints: flags.Checkpoints = None,
-    as_: flags.AsWhat = flags.As.auto,
+    as_: flags.AsWhat = flags.RowLayout.auto,
     n_step: flags.NStep = 1,
     discount: flags.Discount = 0.99,
     length: flags.Length = None,
@@ -125,7 +125,7 @@ def export(
     source: flags.From,
     path: flags.Target,
     table: flags.Table,
-    format: flags.OutFormat = flags.Format.parquet,
+    format: flags.OutFormat = flags.DatasetFormat.parquet,
     column: flags.Columns = None,
     option: flags.Option = None,
     max_bytes: flags.MaxBytes = None,
@@ -205,7 +205,7 @@ def show(
     Console(highlight=False).print(grid)
 
 
-def _described(source: Source) -> dict[str, Any]:
+def _described(source: DatasetSource) -> dict[str, Any]:
     """The content of a data set, in the form of `--json`."""
     columns = {
         path: {"dtype": "text" if spec.dtype.kind in "SU" else spec.dtype.name, "shape": list(spec.shape)}
@@ -286,7 +286,7 @@ def _bar(title: str, total: int, unit: str = "rows") -> Iterator[Any]:
     with bar:
         task = bar.add_task(title, total=total, read="0 B")
 
-        def show(report: Report) -> None:
+        def show(report: TransferReport) -> None:
             done = report.rows if unit == "rows" else report.items
             rate = f"{size(report.size_bytes)}, {size(report.size_bytes / max(report.seconds, 1e-9))}/s"
             bar.update(task, completed=done, read=rate)
@@ -294,7 +294,7 @@ def _bar(title: str, total: int, unit: str = "rows") -> Iterator[Any]:
         yield show
 
 
-def _print(report: Report, what: str, as_json: bool, **more: int) -> None:
+def _print(report: TransferReport, what: str, as_json: bool, **more: int) -> None:
     """Print the report: one line, or one JSON object."""
     if as_json:
         found = {("as" if name == "as_" else name): value for name, value in dataclasses.asdict(report).items()}

@@ -12,7 +12,7 @@ from reverie.cli.common import LAST_LINE_JSON, flags_of
 from reverie.integrations.datasets.exporting import OPTIONS
 
 
-class Format(StrEnum):
+class DatasetFormat(StrEnum):
     """The formats of data sets."""
 
     parquet = "parquet"
@@ -20,7 +20,7 @@ class Format(StrEnum):
     lerobot = "lerobot"
 
 
-class As(StrEnum):
+class RowLayout(StrEnum):
     """The form that the rows of a data set take in a table."""
 
     auto = "auto"
@@ -60,13 +60,13 @@ ImportTimeout = Annotated[
     _place(min=0, metavar="SECONDS", help="Seconds to wait for the server, and for the table's rate limiter."),
 ]
 ExportTimeout = Annotated[float | None, _place(min=0, metavar="SECONDS", help="Seconds to wait for each response.")]
-InFormat = Annotated[Format | None, _what("--format", help="Format of PATH (default: found by its files).")]
-OutFormat = Annotated[Format, _what("--format", help="Format of PATH.")]
+InFormat = Annotated[DatasetFormat | None, _what("--format", help="Format of PATH (default: found by its files).")]
+OutFormat = Annotated[DatasetFormat, _what("--format", help="Format of PATH.")]
 Columns = Annotated[list[str] | None, _what("--column", metavar="NAME", help="Only this column; repeat it for more.")]
 Rename = Annotated[list[str] | None, _what(metavar="OLD=NEW", help="Another name for a column; repeat it for more.")]
 Episode = Annotated[str | None, _what(metavar="NAME", help="Column that numbers the episodes of a Parquet file.")]
 AsWhat = Annotated[
-    As,
+    RowLayout,
     _what("--as", help="What rows become; auto: what they were when they were exported, otherwise episodes or items."),
 ]
 NStep = Annotated[int, _what(min=1, metavar="N", help="Steps of a transition.")]
@@ -105,7 +105,7 @@ def pairs(given: list[str] | None, flag: str) -> dict[str, str]:
     return found
 
 
-def options_of(format: Format, given: list[str] | None) -> dict[str, Any]:
+def options_of(format: DatasetFormat, given: list[str] | None) -> dict[str, Any]:
     """The options of a format.
 
     Raises:
@@ -116,7 +116,7 @@ def options_of(format: Format, given: list[str] | None) -> dict[str, Any]:
     for name in options:
         if name not in known:
             raise ValueError(f"--option {name}: {format} has the options {', '.join(known)}")
-    if format is Format.lerobot:
+    if format is DatasetFormat.lerobot:
         if "fps" not in options:
             raise ValueError("lerobot needs the frames in a second: --option fps=10")
         try:

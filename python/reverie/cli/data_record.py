@@ -50,7 +50,7 @@ def record(
             help="Seed of the actions and of the first episode; the next ones have N + 1, N + 2 and so on.",
         ),
     ] = 50_000,
-    format: flags.OutFormat = flags.Format.parquet,
+    format: flags.OutFormat = flags.DatasetFormat.parquet,
     option: flags.Option = None,
     agent: Annotated[
         str | None,

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reverie.runners import Node, Topology
+    from reverie.runners import ClusterNode, Topology
 
 
-def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool) -> None:
+def show_plan(topology: Topology, nodes: Sequence[ClusterNode] | None, *, as_json: bool) -> None:
     """Print roles, memory and settings as text or as one JSON object; with `nodes`, the roles of each."""
     from reverie.runners.planning.memory_parts import gib
 
@@ -57,7 +57,7 @@ def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool
             print(f"  {name} = {value}")
 
 
-def _placed(topology: Topology, nodes: Sequence[Node] | None) -> tuple[list[tuple[str, dict[str, int]]], str]:
+def _placed(topology: Topology, nodes: Sequence[ClusterNode] | None) -> tuple[list[tuple[str, dict[str, int]]], str]:
     """The roles that each node would get, or the reason why that is unknown."""
     from reverie.runners.planning.nodes import NoRoomError, place
 

@@ -25,7 +25,7 @@ NAMED = 3
 """Settings that a legend names; more are counted."""
 
 
-class Over(enum.Enum):
+class XAxis(enum.Enum):
     """The x-axis of the curves."""
 
     steps = "steps"
@@ -38,7 +38,9 @@ def plot(
         typer.Argument(help="Run folders, folders of several runs as written by --seeds, or log.jsonl files."),
     ],
     out: Annotated[Path, typer.Option(help="File for the plot, a .png.")] = Path("runs/curves.png"),
-    over: Annotated[Over, typer.Option(help="Environment steps, or seconds since the start of the run.")] = Over.steps,
+    over: Annotated[
+        XAxis, typer.Option(help="Environment steps, or seconds since the start of the run.")
+    ] = XAxis.steps,
 ) -> None:
     """Draw the greedy returns of RUNS: a panel for each environment, a colour for each agent and its settings.
 
@@ -145,7 +147,7 @@ def summary(run: RunLog, settings: str = "") -> str:
     return f"{run.agent} on {run.env_id}{settings}, seed {run.seed}: {first}; {end}"
 
 
-def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def band(runs: Sequence[RunLog], over: XAxis = XAxis.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps or seconds `[T]`, and there lower quartile, median and upper quartile over the runs, `[3, T]`.
 
     Points are joined by straight lines. After its end, a run that was confirmed counts with the mean return of that
@@ -171,8 +173,8 @@ def _confirmed_at(run: RunLog) -> float | None:
     return float(run.finished["mean_return"])
 
 
-def _along(run: RunLog, over: Over) -> tuple[float, ...]:
-    return run.env_steps if over is Over.steps else run.seconds
+def _along(run: RunLog, over: XAxis) -> tuple[float, ...]:
+    return run.env_steps if over is XAxis.steps else run.seconds
 
 
 def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
@@ -193,7 +195,7 @@ def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
     return found
 
 
-def draw(runs: Sequence[RunLog], path: Path, over: Over = Over.steps) -> None:
+def draw(runs: Sequence[RunLog], path: Path, over: XAxis = XAxis.steps) -> None:
     """Draw the plot. Raises OSError if it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -207,7 +209,7 @@ def draw(runs: Sequence[RunLog], path: Path, over: Over = Over.steps) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
+def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: XAxis) -> None:
     for index, (name, own) in enumerate(variants(runs)):
         look = {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
         for run in own:
@@ -221,13 +223,13 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
     for target in sorted({run.target_return for run in runs if run.target_return is not None}):
         axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_title(env_id)
-    axes.set_xlabel("environment steps" if over is Over.steps else "seconds")
+    axes.set_xlabel("environment steps" if over is XAxis.steps else "seconds")
     axes.set_ylabel("greedy return")
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize="small")
 
 
-def _draw_band(axes: Any, runs: Sequence[RunLog], over: Over, look: dict[str, Any]) -> None:
+def _draw_band(axes: Any, runs: Sequence[RunLog], over: XAxis, look: dict[str, Any]) -> None:
     """Draw median and quartiles; the median is pale after the end of the first run, a dot marks each confirmation."""
     at, (lower, median, upper) = band(runs, over)
     ends = [_along(run, over)[-1] for run in runs]

@@ -93,7 +93,7 @@ class _Recording:
 
     shows_problems = True
 
-    def __init__(self, writers: Sequence[logs.Log], progress: report.ProgressView) -> None:
+    def __init__(self, writers: Sequence[logs.EventLog], progress: report.ProgressView) -> None:
         self._writers, self._progress = writers, progress
         self._warned: set[str] = set()
         self.started = False
@@ -125,7 +125,7 @@ class _Recording:
             if where := getattr(writer, "where", ""):
                 self._progress.note(f"{writer.name}: {where}")
 
-    def _warn(self, writer: logs.Log) -> None:
+    def _warn(self, writer: logs.EventLog) -> None:
         if writer.problem and writer.name not in self._warned:
             self._warned.add(writer.name)
             self._progress.warn(f"{writer.name} cannot be written: {writer.problem}; the run does not depend on it")
@@ -149,12 +149,12 @@ def _recording(planned: PlannedRun, *, to_stderr: bool, quiet: bool) -> Iterator
             recording.close(failed=failed)
 
 
-def _writers(planned: PlannedRun) -> list[logs.Log]:
+def _writers(planned: PlannedRun) -> list[logs.EventLog]:
     """The logs of the run's scalars, which write from its first event on; what a log lacks ends the command."""
     from reverie.runners.reports import scalar_logs
 
     folder, chosen = planned.folder, planned.preset.log
-    writers: list[logs.Log] = []
+    writers: list[logs.EventLog] = []
     try:
         for name in chosen.to:
             match name:

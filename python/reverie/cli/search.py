@@ -14,7 +14,7 @@ from reverie.cli import log_choice, sweep, sweep_view, train_plan
 from reverie.cli import train_flags as flags
 from reverie.cli.common import EXIT_INTERRUPTED, LastLineJson, find_modules_here, refuse, require_agents
 from reverie.cli.run_processes import signals_as_ctrl_c
-from reverie.cli.search_objective import Objective
+from reverie.cli.search_objective import SearchObjective
 from reverie.cli.search_study import Pruner, Sampler, open_study, require_optuna
 from reverie.cli.train_request import TrainRequest
 
@@ -56,8 +56,9 @@ def search(
         Path | None, typer.Option(metavar="FILE", help="File with ranges, a .toml or .yaml; --search goes before it.")
     ] = None,
     objective: Annotated[
-        Objective, typer.Option(help="What to make high, of the greedy returns: the last, the best, or their mean.")
-    ] = Objective.last,
+        SearchObjective,
+        typer.Option(help="What to make high, of the greedy returns: the last, the best, or their mean."),
+    ] = SearchObjective.last,
     sampler: Annotated[Sampler, typer.Option(help="How settings are drawn.")] = Sampler.tpe,
     pruner: Annotated[Pruner, typer.Option(help="How trials are ended early, by their evaluations.")] = Pruner.median,
     sampler_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the sampler.")] = 0,
@@ -147,7 +148,7 @@ def _plan(
     preset: Preset,
     space: Space,
     seeds: tuple[int, ...],
-    objective: Objective,
+    objective: SearchObjective,
     out: Path | None,
 ) -> SearchPlan:
     from reverie.cli.search_trials import SearchPlan
@@ -164,7 +165,7 @@ def _plan(
 def _search(plan: SearchPlan, study: Any, preset: Preset, number: int, jobs: int, *, as_json: bool) -> int:
     """Run the trials and print the results; returns the exit code."""
     from reverie.cli import search_report
-    from reverie.cli.search_trials import SearchEndedError, Trials
+    from reverie.cli.search_trials import SearchEndedError, TrialRunner
 
     stream = sys.stderr if as_json else sys.stdout
 
@@ -172,7 +173,7 @@ def _search(plan: SearchPlan, study: Any, preset: Preset, number: int, jobs: int
         row = next(row for row in search_report.rows(plan, study) if row["trial"] == trial)
         print(search_report.line(row), file=stream, flush=True)
 
-    trials, ended = Trials(plan, study, report), ""
+    trials, ended = TrialRunner(plan, study, report), ""
     try:
         with signals_as_ctrl_c(), sweep_view.shown(trials.folders, as_json=as_json, quiet=plan.request.quiet):
             trials.run(number, jobs)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from reverie.runners.reports.logs import RunLog
 
 
-class Objective(enum.Enum):
+class SearchObjective(enum.Enum):
     """The number that a search makes as high as it can."""
 
     last = "last"
@@ -22,11 +22,11 @@ class Objective(enum.Enum):
         if not returns:
             raise ValueError("a curve without evaluations has no objective")
         match self:
-            case Objective.last:
+            case SearchObjective.last:
                 return float(returns[-1])
-            case Objective.best:
+            case SearchObjective.best:
                 return float(max(returns))
-            case Objective.mean:
+            case SearchObjective.mean:
                 return float(sum(returns) / len(returns))
 
 

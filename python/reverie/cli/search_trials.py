@@ -14,7 +14,7 @@ from typing import Any
 from reverie.cli import sweep
 from reverie.cli.common import EXIT_INTERRUPTED
 from reverie.cli.run_processes import RunProcesses
-from reverie.cli.search_objective import Objective, whole_curve
+from reverie.cli.search_objective import SearchObjective, whole_curve
 from reverie.cli.search_space import Space
 from reverie.cli.train_request import TrainRequest
 
@@ -32,7 +32,7 @@ class SearchPlan:
     folder: Path
     space: Space
     seeds: tuple[int, ...]
-    objective: Objective
+    objective: SearchObjective
     evaluate_every: int
     max_env_steps: int
 
@@ -85,7 +85,7 @@ class _Evaluations:
 
 
 @dataclass
-class Trials:
+class TrialRunner:
     """Runs the trials of a study. `folders` has the runs that are under way, by name."""
 
     plan: SearchPlan

@@ -17,7 +17,7 @@ from reverie.cli.train_request import TrainRequest
 if TYPE_CHECKING:
     from reverie.agents.agent import Agent
     from reverie.agents.core import Preset
-    from reverie.runners import Node, Result, Topology
+    from reverie.runners import ClusterNode, Result, Topology
 
 
 def run(request: TrainRequest) -> tuple[Result, Path]:
@@ -35,7 +35,7 @@ def run(request: TrainRequest) -> tuple[Result, Path]:
     return result, planned.folder
 
 
-def nodes(request: TrainRequest) -> list[Node] | None:
+def nodes(request: TrainRequest) -> list[ClusterNode] | None:
     """The nodes that a run on Ray must fit: those described, or this machine if Ray is started here.
 
     None if only the cluster knows them.

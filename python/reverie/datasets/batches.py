@@ -12,7 +12,7 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie._forks import OwnerProcess
-from reverie.datasets.sending import Send, Sender
+from reverie.datasets.sending import BatchSender, Send
 from reverie.datasets.shares import Annealed, annealed_shares
 from reverie.errors import ClosedError, UnavailableError
 from reverie.types import Batch, Borders
@@ -114,9 +114,9 @@ class Batches(Iterator[Batch]):
                 **self._options,
             )
             self._ahead = _BatchesAhead(ahead)
-        self._sender: Sender | None = None
+        self._sender: BatchSender | None = None
         if send is not None and sent_ahead and self._ahead is not None:
-            self._sender = Sender(_drawing(self._ahead, windows), send, sent_ahead)
+            self._sender = BatchSender(_drawing(self._ahead, windows), send, sent_ahead)
 
     def __iter__(self) -> Batches:
         return self
@@ -143,7 +143,7 @@ class Batches(Iterator[Batch]):
     def _next(self) -> Batch | None:
         return self._draw() if self._ahead is None else self._ahead.next(self._timeout)
 
-    def _sent(self, sender: Sender) -> Batch | None:
+    def _sent(self, sender: BatchSender) -> Batch | None:
         try:
             return sender.next(self._client.timeout if self._timeout is None else self._timeout)
         except BaseException:

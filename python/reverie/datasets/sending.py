@@ -12,7 +12,7 @@ from reverie._forks import OwnerProcess
 from reverie.errors import DeadlineExceededError
 from reverie.types import Batch
 
-__all__ = ["Send", "Sender"]
+__all__ = ["BatchSender", "Send"]
 
 #: Starts to send a batch. Returns the batch as it was drawn, in memory of its own, and a function that gives it, sent,
 #: to the thread that will use it. The memory of a batch over a network is one of few slots, which others wait for.
@@ -31,7 +31,7 @@ class _Outcome:
     error: BaseException | None = None
 
 
-class Sender:
+class BatchSender:
     """Draws batches and sends them, up to `ahead` before they are read, in their order.
 
     An error is raised where its batch would be read; after it the thread draws on, as the next call of a plain

@@ -11,17 +11,17 @@ the way between them, and the calls are the same over each:
 The runners of `reverie train` move their weights over `FileChannel` and `RayChannel`.
 """
 
-from reverie.parameters.ends import Carrier, Channel, Publisher, Subscriber
+from reverie.parameters.ends import Channel, ParameterCarrier, Publisher, Subscriber
 from reverie.parameters.file import FileChannel
 from reverie.parameters.local import LocalChannel
 from reverie.parameters.record import Parameters, Version
 from reverie.parameters.table import TableChannel, table
 
 __all__ = [
-    "Carrier",
     "Channel",
     "FileChannel",
     "LocalChannel",
+    "ParameterCarrier",
     "Parameters",
     "Publisher",
     "Subscriber",

@@ -31,7 +31,7 @@ LOG_SECONDS = 10.0
 """A wait without a deadline logs its reason after this time, and then each time that the wait has doubled."""
 
 
-class Carrier(ABC):
+class ParameterCarrier(ABC):
     """Stores the newest parameters between the ends of a channel; each end has its own carrier."""
 
     where: str
@@ -69,7 +69,7 @@ class Channel(ABC):
     """The way of parameters from one publisher to any number of subscribers; it holds the newest version."""
 
     @abstractmethod
-    def carrier(self) -> Carrier:
+    def carrier(self) -> ParameterCarrier:
         """A carrier for one end. Does not block."""
 
     def publisher(self, generation: int | None = None, *, timeout: float | None = None) -> Publisher:
@@ -103,7 +103,7 @@ class Channel(ABC):
 class Publisher:
     """Publishes parameters; `channel.publisher()` makes it. Not thread-safe."""
 
-    def __init__(self, carrier: Carrier, generation: int, first: int) -> None:
+    def __init__(self, carrier: ParameterCarrier, generation: int, first: int) -> None:
         self._carrier, self._next = carrier, first
         self._last = -1
         self._specs: Specs | None = None
@@ -158,7 +158,7 @@ class Subscriber:
     It skips versions that were replaced before it asked, and never returns an older version than it has returned.
     """
 
-    def __init__(self, carrier: Carrier, like: Specs | None) -> None:
+    def __init__(self, carrier: ParameterCarrier, like: Specs | None) -> None:
         self._carrier, self._specs = carrier, like
         self._whose = "the parameters received before" if like is None else "`like`"
         self._newest: Version | None = None

@@ -19,7 +19,7 @@ from reverie._file_locks import try_lock, unlock
 from reverie._late_types import late
 from reverie._nest import named_dtype
 from reverie.errors import DamagedError, DeadlineExceededError
-from reverie.parameters.ends import Carrier, Channel
+from reverie.parameters.ends import Channel, ParameterCarrier
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FileChannel(Channel):
         return _FileCarrier(self.path)
 
 
-class _FileCarrier(Carrier):
+class _FileCarrier(ParameterCarrier):
     def __init__(self, path: Path) -> None:
         self._path = path
         self.where = f"file '{path}'"

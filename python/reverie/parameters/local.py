@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from reverie.errors import ForkedError
-from reverie.parameters.ends import Carrier, Channel
+from reverie.parameters.ends import Channel, ParameterCarrier
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
 
 
@@ -31,7 +31,7 @@ class LocalChannel(Channel):
         )
 
 
-class _LocalCarrier(Carrier):
+class _LocalCarrier(ParameterCarrier):
     where = "this channel"
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ except ImportError as error:  # pragma: no cover - without the extra
 import numpy as np
 
 from reverie.errors import DeadlineExceededError, UnavailableError
-from reverie.parameters.ends import POLL_SECONDS, Carrier, Channel
+from reverie.parameters.ends import POLL_SECONDS, Channel, ParameterCarrier
 from reverie.parameters.record import Arrays, Parameters, Version, require_newer
 
 __all__ = ["RayChannel"]
@@ -77,7 +77,7 @@ class RayChannel(Channel):
         ray.kill(self._actor)
 
 
-class _RayCarrier(Carrier):
+class _RayCarrier(ParameterCarrier):
     where = "Ray's object store"
 
     def __init__(self, actor: Any) -> None:

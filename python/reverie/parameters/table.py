@@ -12,7 +12,7 @@ from reverie import selectors
 from reverie._late_types import late
 from reverie.client import Client
 from reverie.errors import UnknownKeyError
-from reverie.parameters.ends import Carrier, Channel
+from reverie.parameters.ends import Channel, ParameterCarrier
 from reverie.parameters.record import MAX_NUMBER, Arrays, Parameters, Version, arrays_of, require_newer
 from reverie.specs import TensorSpec
 from reverie.tables import Table
@@ -71,7 +71,7 @@ class TableChannel(Channel):
         return _TableCarrier(self.client, self.table)
 
 
-class _TableCarrier(Carrier):
+class _TableCarrier(ParameterCarrier):
     def __init__(self, client: Client, table: str) -> None:
         self._client, self._table, self._checked = client, table, False
         self.where = f"table '{table}'"

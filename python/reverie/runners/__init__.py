@@ -12,7 +12,7 @@ from reverie.runners.checkpoints import CheckpointError
 from reverie.runners.launch import train
 from reverie.runners.planning.devices import DeviceError
 from reverie.runners.planning.memory import DoesNotFitError
-from reverie.runners.planning.nodes import Node, NoRoomError
+from reverie.runners.planning.nodes import ClusterNode, NoRoomError
 from reverie.runners.planning.plan import plan
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation, Evaluator
@@ -47,6 +47,7 @@ from reverie.runners.reports.recorded_episodes import RecordedEpisodes, record_e
 __all__ = [
     "BestPolicy",
     "CheckpointError",
+    "ClusterNode",
     "CurvePoint",
     "DeviceError",
     "DoesNotFitError",
@@ -58,7 +59,6 @@ __all__ = [
     "Finished",
     "LogNotWritten",
     "NoRoomError",
-    "Node",
     "NotSaved",
     "Page",
     "PageOpened",

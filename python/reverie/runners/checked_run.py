@@ -9,7 +9,7 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.pages import Page
-from reverie.runners.checkpoints import BestKeeper, Replays
+from reverie.runners.checkpoints import BestKeeper, ReplayFolders
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
 
@@ -27,7 +27,7 @@ class CheckedRun:
     resume: Path | None
     state: dict[str, Any] | None
     """The state of the checkpoint `resume`; with a journal, with newer counts of the actors."""
-    replays: Replays
+    replays: ReplayFolders
     check_memory: bool
     best: BestKeeper
     page: Page | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("reverie")
 
 
-class Interruptible:
+class InterruptState:
     """The state that a run and its `ending_at_interrupts` share."""
 
     def __init__(self, should_stop: Callable[[], bool], *, saves: bool) -> None:
@@ -72,7 +72,7 @@ def ending_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[Interruptible]:
+def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -> Iterator[InterruptState]:
     """A context in which Ctrl-C and SIGTERM ask a run to save and end.
 
     Ctrl-C then is a KeyboardInterrupt that names the checkpoint and has the last `policy`. If the run had reached its
@@ -83,7 +83,7 @@ def ending_at_interrupts(folder: Path | None, should_stop: Callable[[], bool]) -
     does by itself, and for SIGTERM in a run that has no `folder`. The handler of SIGTERM that `ray.init` sets is not
     the program's.
     """
-    run = Interruptible(should_stop, saves=folder is not None)
+    run = InterruptState(should_stop, saves=folder is not None)
     if threading.current_thread() is not threading.main_thread():
         yield run
         return
@@ -151,7 +151,7 @@ def _is_rays(handler: Any) -> bool:
     return callable(handler) and str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
 
 
-def _end(run: Interruptible, note: str, stopped: StoppedError | None = None) -> BaseException:
+def _end(run: InterruptState, note: str, stopped: StoppedError | None = None) -> BaseException:
     """The exception that ends a run after a signal."""
     if run.terminated:
         _LOG.warning("ended by SIGTERM: %s", note)

@@ -27,13 +27,13 @@ from reverie.runners.checkpoints import CHECKPOINTS, EarlierRun, RunExistsError,
 from reverie.runners.interrupts import ending_at_interrupts, ending_by_sigterm
 from reverie.runners.planning.devices import warn_of_precision
 from reverie.runners.planning.folders import has_journal
-from reverie.runners.planning.nodes import Node
+from reverie.runners.planning.nodes import ClusterNode
 from reverie.runners.planning.page_address import page_address
 from reverie.runners.planning.plan import plan, require_settings
 from reverie.runners.planning.topology import RunnerName
 from reverie.runners.reports import logs
 from reverie.runners.reports.events import Event, Finished, LogNotWritten, Result, StoppedError
-from reverie.runners.reports.problems import OnEvent, Reporting, callbacks_of
+from reverie.runners.reports.problems import EventReporter, OnEvent, callbacks_of
 
 
 def train(
@@ -216,7 +216,7 @@ def train(
             result = replace(checkpoints.result_of(checkpoint, agent, topology, state), reference=reference)
             if place is not None:
                 with closing(RunFiles(place, written, None)) as log:
-                    _complete(log, result, Reporting(callbacks))
+                    _complete(log, result, EventReporter(callbacks))
             return result
         checkpoint_folder = None if place is None else place / CHECKPOINTS
         replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
@@ -230,7 +230,7 @@ def train(
         try:
             with ending_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
                 own: list[Callable[[Event], None]] = [] if files is None else [files, best.on_event]
-                reporting = Reporting((interruptible.on_event, *own, *callbacks))
+                reporting = EventReporter((interruptible.on_event, *own, *callbacks))
                 ending = _Ending(agent, reference, best, reporting)
                 checked = CheckedRun(
                     agent=trained,
@@ -349,7 +349,7 @@ def _refuse_other_run(folder: Path, agent: str, env_id: str, seed: int) -> None:
         raise RunExistsError(folder, f"{other}: set another folder")
 
 
-def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, Callable[[CheckedRun], Result]]:
+def _runner(name: RunnerName, address: str | None) -> tuple[list[ClusterNode] | None, Callable[[CheckedRun], Result]]:
     """The nodes that a run must fit, None if they are not known yet, and the function that runs it."""
     match name:
         case "local":

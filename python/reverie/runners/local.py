@@ -113,7 +113,7 @@ class _Loop:
     client: Any
     emit: Callable[[Event], None]
     checkpoint_folder: Path | None
-    replays: checkpoints.Replays
+    replays: checkpoints.ReplayFolders
     lost: dict[str, int]
     """Draws of each table that were lost with a learner, see `ReplayStorage`."""
     best: checkpoints.BestKeeper

@@ -29,15 +29,15 @@ from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
 from reverie.runners.links.messages import (
     Command,
-    Died,
-    Endpoint,
-    Failed,
     Kind,
-    Ready,
     Report,
+    RoleEnded,
+    RoleFailed,
     RoleName,
-    Serving,
-    Setup,
+    RoleReady,
+    RoleSetup,
+    ShardEndpoint,
+    ShardSettings,
 )
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.runners.links.replay_storage import ReplayStorage
@@ -87,7 +87,7 @@ class Processes:
         self._running: dict[RoleName, _Process] = {}
         self._killed: list[tuple[RoleName, _Process]] = []
         """Processes that were killed and may still be ending."""
-        self._waiting: dict[RoleName, Setup] = {}
+        self._waiting: dict[RoleName, RoleSetup] = {}
         """Roles to fork once the fork server is ready."""
         self._begun: set[Kind] = set()
         """Kinds of roles that have been ready: their processes can import the program."""
@@ -114,22 +114,22 @@ class Processes:
         """The channel for weights: a file in the folder of the run."""
         return WeightsChannel(FileChannel(self._folder / "weights"))
 
-    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: ShardEndpoint | None) -> ShardSettings:
         """Serve on loopback with the run's token, so that a client which finds another run's shard at its old port
         cannot write there. A restarted shard keeps its port if it is free, so that clients find it there."""
         port = None if before is None else int(before.address.rpartition(":")[2])
-        return Serving(port=port, token=self._token, storage=storage)
+        return ShardSettings(port=port, token=self._token, storage=storage)
 
-    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+    def endpoint(self, name: RoleName, ready: RoleReady) -> ShardEndpoint:
         """The address that the shard reported, with the run's token."""
         assert ready.address is not None
-        return Endpoint(ready.address, self._token)
+        return ShardEndpoint(ready.address, self._token)
 
-    def parameter_addresses(self, shards: Sequence[Setup]) -> SocketAddresses:
+    def parameter_addresses(self, shards: Sequence[RoleSetup]) -> SocketAddresses:
         """The Unix socket of each parameter shard, in the run's folder."""
         return SocketAddresses(tuple(_socket_path(self._folder, shard) for shard in shards))
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: RoleSetup) -> None:
         """Fork a process for the role as soon as the fork server is ready."""
         self._waiting[setup.name] = setup
         if self._fork_server_ready.is_set():
@@ -141,7 +141,7 @@ class Processes:
         for name in list(self._waiting):
             self._fork(self._waiting.pop(name))
 
-    def _fork(self, setup: Setup) -> None:
+    def _fork(self, setup: RoleSetup) -> None:
         # Until the role's process before has ended it holds its locks: those of a journal, or of a disk's folder.
         self._wait_for_killed(setup.name)
         ours, theirs = socket_pair()
@@ -161,11 +161,11 @@ class Processes:
         """Send a command, or keep what its pipe has no room for; a command for a process that has ended is lost."""
         running = self._running.get(name)
         if running is not None:
-            with suppress(OSError):  # it will be reported as `Died`
+            with suppress(OSError):  # it will be reported as `RoleEnded`
                 running.pipe.send(command)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """Reports of the roles; a process's `Died` comes after all its other reports.
+        """Reports of the roles; a process's `RoleEnded` comes after all its other reports.
 
         A role that stops in the middle of a message does not block the others.
         """
@@ -183,13 +183,13 @@ class Processes:
                 continue
             reports, closed = running.pipe.receive()
             running.has_reported |= bool(reports)
-            self._begun |= {name.kind for report in reports if isinstance(report, Ready)}
+            self._begun |= {name.kind for report in reports if isinstance(report, RoleReady)}
             received += [(name, report) for report in reports]
             if closed or running.pidfd in ready:
                 reason = self._remove_ended(name)
                 if running.process.exitcode == 1 and not running.has_reported and name.kind not in self._begun:
-                    received.append((name, Failed("", NOT_BEGUN, "", transient=False)))
-                received.append((name, Died(reason)))
+                    received.append((name, RoleFailed("", NOT_BEGUN, "", transient=False)))
+                received.append((name, RoleEnded(reason)))
         return received
 
     def _ready_descriptors(self, timeout: float) -> set[int]:
@@ -314,7 +314,7 @@ class SocketLink:
             self._server.close()
 
 
-def _socket_path(folder: Path, shard: Setup) -> Path:
+def _socket_path(folder: Path, shard: RoleSetup) -> Path:
     """The socket's path, a new one for each start of a shard: no learner reaches a replacement by mistake."""
     return folder / f"parameters-{shard.name.index}-{shard.generation}"
 
@@ -323,7 +323,7 @@ def _do_nothing() -> None:
     """Target of the first process, which only starts the fork server and is killed at once."""
 
 
-def _run_process(setup: Setup, line: socket.socket, folder: Path) -> None:
+def _run_process(setup: RoleSetup, line: socket.socket, folder: Path) -> None:
     """A role's process, from its start to its end."""
     # Ctrl-C, the end of a terminal, and a signal to a process group or a service reach every process of the run. Only
     # the supervisor handles them, and it ends its roles.

@@ -9,7 +9,7 @@ import pytest
 
 import reverie
 from reverie import Table, adapters, selectors
-from reverie.datasets.sending import Sender
+from reverie.datasets.sending import BatchSender
 from reverie.errors import DeadlineExceededError
 
 pytestmark = pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
@@ -125,7 +125,7 @@ def test_an_error_of_drawing_comes_after_the_batches_before_it_and_each_call_dra
             raise one
         return one
 
-    sender = Sender(draw, lambda batch: (batch, lambda: -batch), 2)
+    sender = BatchSender(draw, lambda batch: (batch, lambda: -batch), 2)
     assert [sender.next(None), sender.next(None)] == [-1, -2]
     with pytest.raises(OSError, match="gone"):
         sender.next(None)

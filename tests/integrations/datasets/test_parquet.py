@@ -263,5 +263,6 @@ def test_a_newer_version_of_the_metadata_is_refused(client, tmp_path):
 
 def test_the_public_names_are_those_of_the_guide():
     assert sorted(datasets.__all__) == [
-        "Block", "DatasetError", "EpisodeRow", "Report", "Source", "export_table", "import_dataset", "open_dataset",
+        "DatasetError", "DatasetSource", "EpisodeRow", "RowBlock", "TransferReport", "export_table", "import_dataset",
+        "open_dataset",
     ]  # fmt: skip

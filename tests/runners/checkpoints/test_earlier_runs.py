@@ -137,7 +137,7 @@ def test_a_checkpoint_of_the_same_step_replaces_the_other_runs_and_is_kept_by_th
         return checkpoints.replace_older(path, [tmp_path / "replay-1/1"], replays).abandoned
 
     numbers, names = itertools.count(), [f"{steps:012d}" for steps in (5, 60, 90)]
-    replays = checkpoints.Replays((), abandoned=set(names[1:]))
+    replays = checkpoints.ReplayFolders((), abandoned=set(names[1:]))
     for steps in (5, 60, 90):
         checkpoints.save(tmp_path, steps, {"replay": ["replay-1/1"], "number": -1}, "")
     assert save(60) == (names[2],)

@@ -20,7 +20,7 @@ from reverie import agents
 from reverie.agents.environments import describe
 from reverie.runners import Progress, RoleRestarted, StoppedError, checkpoints, process, train
 from reverie.runners.checkpoints import actor_counts
-from reverie.runners.links.messages import Ready, Served
+from reverie.runners.links.messages import RoleReady, ShardReport
 from reverie.runners.reports import logs
 
 # Some start processes, whose fork server is one for all of a worker.
@@ -161,9 +161,9 @@ def test_a_server_that_is_killed_alone_comes_back_with_what_it_had(tmp_path, mon
     def listening(processes, timeout):
         reports = listen(processes, timeout)
         for name, report in reports:
-            if str(name) == "shard 0" and isinstance(report, Served):
+            if str(name) == "shard 0" and isinstance(report, ShardReport):
                 served.append(int(report.figures["inserts"]))
-            if str(name) == "shard 0" and isinstance(report, Ready):
+            if str(name) == "shard 0" and isinstance(report, RoleReady):
                 began.append(report)
         return reports
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from reverie.agents.environments import describe
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server, make_parameter_shard
-from reverie.agents.gorila.parameters import ParameterServer, Pull
+from reverie.agents.gorila.parameters import ParameterServer, PullParameters
 from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.runners import process
 from reverie.runners.links import parameter_connections as lines_module
@@ -129,7 +129,7 @@ def test_a_shards_refusal_is_reported_with_its_number_and_the_connection_stays_o
     with pytest.raises(RuntimeError, match=r"parameter shard 0 refused: ValueError: norm is nan, and must be finite"):
         server.push(np.zeros(len(server.pull().flat), np.float32), float("nan"), (0, 0, 0))
     with pytest.raises(RuntimeError, match=r"parameter shard 1 refused: TypeError: .* received a str"):
-        lines.ask([Pull(-1), "what?", Pull(-1)])
+        lines.ask([PullParameters(-1), "what?", PullParameters(-1)])
     assert server.pull().versions == (0, 0, 0)
 
 

@@ -10,7 +10,7 @@ from reverie import agents
 from reverie.agents.core import CompilePlan, RunSettings
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import EnvSpec, describe
-from reverie.agents.observations import Leaf
+from reverie.agents.observations import ObservationLeaf
 from reverie.runners.planning.compiling import (
     BEGIN,
     BEGIN_ON_UNROLLS,
@@ -50,7 +50,7 @@ def test_the_plan_of_a_run(name, changes, runner, plan):
 
 def test_images_of_grids_are_compiled_and_larger_ones_are_not():
     agent = agents.find("dqn")
-    grid = Leaf((), "image", (10, 10, 4), "bool")
+    grid = ObservationLeaf((), "image", (10, 10, 4), "bool")
     grids = EnvSpec("MinAtar/Breakout-v0", (10, 10, 4), "bool", 6, "Discrete(6)", None, leaves=(grid,))
     frames = EnvSpec("ALE/Pong-v5", (4, 84, 84), "uint8", 6, "Discrete(6)", None, frame_stack=4)
     own = dataclasses.replace(grids, settings=EnvSettings(network="somewhere:layers"))

@@ -25,7 +25,7 @@ from reverie.runners import (
     process,
 )
 from reverie.runners import train as train_run
-from reverie.runners.links.messages import Ready
+from reverie.runners.links.messages import RoleReady
 
 # In one worker: the fork server, which imports PyTorch, is one for all of them.
 pytestmark = pytest.mark.xdist_group("processes")
@@ -130,7 +130,7 @@ def test_the_processes_of_a_run_have_titles(monkeypatch):
     def listening(processes, timeout):
         reports = listen(processes, timeout)
         for name, report in reports:
-            if isinstance(report, Ready):
+            if isinstance(report, RoleReady):
                 cmdline = Path(f"/proc/{report.pid}/cmdline").read_bytes()
                 titles[str(name)] = cmdline.rstrip(b"\0 ").decode()
         return reports

@@ -22,7 +22,7 @@ from reverie.runners import (
     process,
 )
 from reverie.runners import train as train_run
-from reverie.runners.links.messages import Acted, Ready, Served
+from reverie.runners.links.messages import ActorReport, RoleReady, ShardReport
 from reverie.runners.reports import logs
 
 # In one worker: the fork server, which imports PyTorch, is one for all of them.
@@ -99,9 +99,9 @@ def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(t
 
     def listening(processes, timeout):
         reported = listen(processes, timeout)
-        began.extend(report for name, report in reported if isinstance(report, Ready) and str(name) == "shard 0")
+        began.extend(report for name, report in reported if isinstance(report, RoleReady) and str(name) == "shard 0")
         for name, report in reported:
-            if isinstance(report, Served) and str(name) == "shard 0" and len(began) > 1:
+            if isinstance(report, ShardReport) and str(name) == "shard 0" and len(began) > 1:
                 figures.append(report.figures)
         return reported
 
@@ -156,7 +156,7 @@ def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monke
 
     def listening(processes, timeout):
         reported = listen(processes, timeout)
-        inserts.extend(report.figures["inserts"] for _, report in reported if isinstance(report, Served))
+        inserts.extend(report.figures["inserts"] for _, report in reported if isinstance(report, ShardReport))
         return reported
 
     def on_event(event):
@@ -192,8 +192,8 @@ def test_actors_of_ppo_act_again_if_the_unrolls_that_they_await_weights_for_were
 
     def listening(processes, timeout):
         reported = listen(processes, timeout)
-        acted.update({name.index: report for name, report in reported if isinstance(report, Acted)})
-        sizes.extend(report.figures["size"] for _, report in reported if isinstance(report, Served))
+        acted.update({name.index: report for name, report in reported if isinstance(report, ActorReport)})
+        sizes.extend(report.figures["size"] for _, report in reported if isinstance(report, ShardReport))
         return reported
 
     def on_event(event):

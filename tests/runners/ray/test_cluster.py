@@ -25,7 +25,7 @@ from reverie.agents.core import RunSettings
 from reverie.agents.environments import describe
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.gorila.learner import make_parameter_server
-from reverie.agents.gorila.parameters import ParameterServer, Pull
+from reverie.agents.gorila.parameters import ParameterServer, PullParameters
 from reverie.runners import (
     DeviceError,
     NoRoomError,
@@ -40,7 +40,7 @@ from reverie.runners import (
     train,
 )
 from reverie.runners.checkpoints import actor_counts
-from reverie.runners.links.messages import Ready, RoleName, Served, Setup
+from reverie.runners.links.messages import RoleName, RoleReady, RoleSetup, ShardReport
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import stop_probe as probes
@@ -87,7 +87,7 @@ def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
     backend = on_ray.Cluster(topology)
     try:
         name = RoleName("shard", 1)
-        setup = Setup(
+        setup = RoleSetup(
             name=name,
             agent=apex_dqn,
             env=topology.env,
@@ -101,7 +101,7 @@ def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
         while not (reports := [report for _, report in backend.listen(1.0)]):
             pass
         (ready,) = reports
-        assert isinstance(ready, Ready), ready
+        assert isinstance(ready, RoleReady), ready
         endpoint = backend.endpoint(name, ready)
         assert endpoint.client(patience=100.0).info().tables["replay"].current_size == 0
         # The same host is found whatever the address; over the network it is TLS, and nothing but the run's own.
@@ -123,7 +123,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_na
     backend = on_ray.Cluster(topology)
     try:
         setups = [
-            Setup(
+            RoleSetup(
                 name=RoleName("parameter shard", index),
                 agent=gorila,
                 env=topology.env,
@@ -138,7 +138,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_na
             backend.start(setup)
         ready = set()
         while len(ready) < 2:
-            ready |= {name for name, report in backend.listen(1.0) if isinstance(report, Ready)}
+            ready |= {name for name, report in backend.listen(1.0) if isinstance(report, RoleReady)}
         here = make_parameter_server(topology.env, config, seed=3)
         lines = backend.parameter_addresses(setups).open()
         apart = ParameterServer(lines, 2)
@@ -150,7 +150,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_na
             assert apart.pull().versions == (turn + 1, turn + 1)
             assert (apart.pull().flat == here.pull().flat).all()
         with pytest.raises(RuntimeError, match="parameter shard 1 refused: TypeError"):
-            lines.ask([Pull(-1), "what?"])
+            lines.ask([PullParameters(-1), "what?"])
         backend.kill(setups[1].name)
         pulls = iter(apart.pull, None)  # it may answer until it is gone
         with pytest.raises(reverie.UnavailableError, match=r"parameter shard 1 cannot be reached: .*Actor"):
@@ -178,7 +178,7 @@ def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_
     backend = on_ray.Cluster(topology)
     try:
         setups = {
-            kind: Setup(RoleName(kind), apex_dqn, topology.env, CONFIG, run, num_shards=1, seed=0)
+            kind: RoleSetup(RoleName(kind), apex_dqn, topology.env, CONFIG, run, num_shards=1, seed=0)
             for kind in ("learner", "actor")
         }
         backend.start(setups["learner"])
@@ -231,7 +231,7 @@ def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, 
     backend = on_ray.Cluster(topology)
     try:
         name = RoleName("evaluator", alone=True)
-        backend.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        backend.start(RoleSetup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         reported = []
         until(lambda: reported.extend(backend.listen(0.1)) or reported)
         ((_, ready),) = reported
@@ -356,7 +356,7 @@ def test_a_run_on_ray_whose_processes_are_all_killed_continues_with_the_replay_o
 
     def listening(backend, timeout):
         reports = listen(backend, timeout)
-        confirmed.extend(int(report.figures["inserts"]) for _, report in reports if isinstance(report, Served))
+        confirmed.extend(int(report.figures["inserts"]) for _, report in reports if isinstance(report, ShardReport))
         return reports
 
     def counted():

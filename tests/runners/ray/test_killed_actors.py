@@ -16,7 +16,7 @@ import ray
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings
 from reverie.runners import plan
-from reverie.runners.links.messages import RoleName, Setup
+from reverie.runners.links.messages import RoleName, RoleSetup
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import killed_actors
 
@@ -45,7 +45,7 @@ def backend(ray_head):
 
 def setup_of(name):
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
-    return Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0)
+    return RoleSetup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0)
 
 
 def test_the_next_actor_of_a_role_begins_after_the_end_of_the_killed_process(

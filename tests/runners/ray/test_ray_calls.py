@@ -17,8 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings
 from reverie.parameters.ray import NewestReference
-from reverie.runners import Node, plan
-from reverie.runners.links.messages import Died, RoleName, Setup
+from reverie.runners import ClusterNode, plan
+from reverie.runners.links.messages import RoleEnded, RoleName, RoleSetup
 from reverie.runners.planning.memory_parts import PROCESS_BYTES
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import queued_requests
@@ -43,7 +43,7 @@ def test_the_server_of_newest_weights_runs_on_the_supervisors_node(monkeypatch):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
-    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(on_ray, "nodes", lambda: [ClusterNode("here", 2**40, 4.0)])
     monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is NewestReference else None)
     on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
     (options,) = asked
@@ -58,7 +58,7 @@ def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, c
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
-    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(on_ray, "nodes", lambda: [ClusterNode("here", 2**40, 4.0)])
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
     monkeypatch.setattr(ray, "remote", lambda what: asked)
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
@@ -66,7 +66,7 @@ def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, c
     for place in topology.places:
         asked.reset_mock()
         name = RoleName(place.role)
-        backend.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        backend.start(RoleSetup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         assert place.memory_bytes >= PROCESS_BYTES
         assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
@@ -122,7 +122,7 @@ def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_
     monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "kill", killed.append)
     ((role, report),) = backend.listen(0)
-    assert (role, type(report)) == (name, Died)
+    assert (role, type(report)) == (name, RoleEnded)
     assert (killed, backend._running) == (["host"], {})
 
 

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents.core import CompileNote, Crash
-from reverie.runners.links.messages import Acted, Bundled, Learnt, Ready, SavedState, Served
+from reverie.agents.core import CompileNote, EnvironmentCrash
+from reverie.runners.links.messages import ActorReport, BundleReport, LearnerReport, RoleReady, SavedState, ShardReport
 from reverie.runners.ray import report_queue
 from reverie.runners.ray.report_queue import ReportQueue
 
-READY = Ready(7, "here")
+READY = RoleReady(7, "here")
 
 
 def drained(*reports):
@@ -22,10 +22,10 @@ def drained(*reports):
 
 
 def acted(env_steps, **of_the_time_before):
-    return Acted(env_steps, version=env_steps, state={"env_steps": env_steps}, **of_the_time_before)
+    return ActorReport(env_steps, version=env_steps, state={"env_steps": env_steps}, **of_the_time_before)
 
 
-CRASH = Crash("CartPole-v1", 3, 4, "it broke")
+CRASH = EnvironmentCrash("CartPole-v1", 3, 4, "it broke")
 
 
 def test_the_last_report_of_an_actor_waits_with_the_returns_crashes_and_seconds_of_all():
@@ -48,36 +48,38 @@ def test_the_reports_of_an_hour_are_as_many_as_those_of_a_second(monkeypatch):
     (only,) = drained(*(acted(i, returns=(float(i),), crashes=(CRASH,)) for i in range(50)))
     assert (only.env_steps, only.returns, only.crashes) == (49, (47.0, 48.0, 49.0), (CRASH,) * 3)
     notes = [CompileNote(i, 1.0, found=False) for i in range(9)]
-    (learnt,) = drained(*(Learnt(note.update, {}, {"learn": 0.25}, compiled=(note,)) for note in notes))
-    assert learnt == Learnt(8, {}, {"learn": 2.25}, compiled=tuple(notes[-3:]))
+    (learnt,) = drained(*(LearnerReport(note.update, {}, {"learn": 0.25}, compiled=(note,)) for note in notes))
+    assert learnt == LearnerReport(8, {}, {"learn": 2.25}, compiled=tuple(notes[-3:]))
 
 
 def test_answers_keep_their_order_and_are_all_there():
     one, other = SavedState(1), SavedState(2)
-    assert drained(Served({"size": 1.0}, ""), one, Served({"size": 2.0}, ""), other) == [
+    assert drained(ShardReport({"size": 1.0}, ""), one, ShardReport({"size": 2.0}, ""), other) == [
         one,
-        Served({"size": 2.0}, ""),
+        ShardReport({"size": 2.0}, ""),
         other,
     ]
 
 
 def test_the_shards_of_a_learners_report_wait_until_there_are_newer_ones():
     first, second = [{"size": 1}], [{"size": 2}]
-    reports = [Learnt(i, {}, {}, shards=shards) for i, shards in enumerate((first, second, None))]
+    reports = [LearnerReport(i, {}, {}, shards=shards) for i, shards in enumerate((first, second, None))]
     assert drained(*reports) == [dataclasses.replace(reports[2], shards=second)]
 
 
 def test_a_bundles_reports_are_joined_part_by_part():
     def bundled(number, **parts):
-        learnt = Learnt(number, {}, {"learn": 1.0})
-        return Bundled(acted(number, **parts), learnt, Served({"size": float(number)}, ""))
+        learnt = LearnerReport(number, {}, {"learn": 1.0})
+        return BundleReport(acted(number, **parts), learnt, ShardReport({"size": float(number)}, ""))
 
     (one,) = drained(bundled(1, returns=(4.0,)), bundled(2, returns=(5.0,)))
-    assert one == Bundled(acted(2, returns=(4.0, 5.0)), Learnt(2, {}, {"learn": 2.0}), Served({"size": 2.0}, ""))
+    assert one == BundleReport(
+        acted(2, returns=(4.0, 5.0)), LearnerReport(2, {}, {"learn": 2.0}), ShardReport({"size": 2.0}, "")
+    )
 
 
 def test_a_problem_of_publishing_weights_is_not_lost_behind_a_report_without_one():
-    older, newer = Learnt(1, {}, {}, unpublished="the object store is full"), Learnt(2, {}, {})
+    older, newer = LearnerReport(1, {}, {}, unpublished="the object store is full"), LearnerReport(2, {}, {})
     assert drained(older, newer) == [dataclasses.replace(newer, unpublished="the object store is full")]
     again = dataclasses.replace(newer, unpublished="it is full still")
     assert drained(older, again) == [again]

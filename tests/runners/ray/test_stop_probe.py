@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
-from reverie.runners.links.messages import Ready, RoleName
+from reverie.runners.links.messages import RoleName, RoleReady
 from reverie.runners.ray import cluster as on_ray
 from reverie.runners.ray import stop_probe as probes
 
@@ -40,7 +40,7 @@ def asked(monkeypatch):
 
 
 def test_a_node_is_checked_once_at_a_time_and_its_last_answer_holds_until_the_next(asked):
-    probe = probes.StopProbe(Ready(7, "a" * 56))
+    probe = probes.StopProbe(RoleReady(7, "a" * 56))
     assert [probe.why_stopped() for _ in range(3)] == [""] * 3
     assert len(asked) == 1
     asked[0].append("10.0.0.9")
@@ -54,7 +54,7 @@ def test_a_node_is_checked_once_at_a_time_and_its_last_answer_holds_until_the_ne
 def test_a_role_that_answers_is_not_checked_and_earlier_findings_are_discarded(asked, monkeypatch):
     name, now = RoleName("evaluator", alone=True), [100.0]
     monkeypatch.setattr(on_ray, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    living = SimpleNamespace(probe=probes.StopProbe(Ready(7, "a" * 56)), drained=100.0)
+    living = SimpleNamespace(probe=probes.StopProbe(RoleReady(7, "a" * 56)), drained=100.0)
     backend = object.__new__(on_ray.Cluster)
     backend._running = {name: living}
     now[0] = 104.0

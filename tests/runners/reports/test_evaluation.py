@@ -9,7 +9,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 
-from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
+from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError, RunSettings  # noqa: E402
 from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.dqn.actor import Actor as DqnActor  # noqa: E402
 from reverie.agents.step_checks import InvalidStepError  # noqa: E402
@@ -268,7 +268,7 @@ def test_an_environment_that_raises_is_reported_with_seed_and_step_and_the_next_
     with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
         play()
     crash = e.value.crash
-    assert crash == Crash("ReverieFragile-v0", 8, 2, crash.error)
+    assert crash == EnvironmentCrash("ReverieFragile-v0", 8, 2, crash.error)
     assert re.fullmatch(rf"RuntimeError: the simulator broke \({re.escape(__file__)}, line \d+\)", crash.error)
     assert play().returns == (3.0, 3.0)
 
@@ -337,7 +337,9 @@ def test_a_run_ends_at_an_evaluation_with_a_number_that_is_not_finite_and_does_n
 )
 def test_a_run_in_one_process_retries_a_crashed_evaluation_until_it_repeats(monkeypatch, tmp_path, steps, ends):
     evaluate, events = Evaluator.evaluate, []
-    crashes = [Crash("CartPole-v1", 10_000, one, f"RuntimeError: broke ({i})") for i, one in enumerate(steps)]
+    crashes = [
+        EnvironmentCrash("CartPole-v1", 10_000, one, f"RuntimeError: broke ({i})") for i, one in enumerate(steps)
+    ]
     failing = list(crashes)
 
     def breaking(self, *arguments):
@@ -363,7 +365,7 @@ def test_a_run_that_environments_end_while_acting_saves_a_checkpoint_first(monke
 
     def breaking(self):
         if self.state_dict()["env_steps"] >= 60:
-            raise EnvironmentCrashedError(Crash("CartPole-v1", 1, 5, "RuntimeError: broke"), 5)
+            raise EnvironmentCrashedError(EnvironmentCrash("CartPole-v1", 1, 5, "RuntimeError: broke"), 5)
         return act(self)
 
     monkeypatch.setattr(DqnActor, "act", breaking)

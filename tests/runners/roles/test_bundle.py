@@ -11,7 +11,17 @@ import reverie
 from reverie.agents.gorila import agent as gorila
 from reverie.errors import UnavailableError
 from reverie.parameters import FileChannel
-from reverie.runners.links.messages import Follow, Hold, Holding, Ready, Resume, RoleName, Save, Serving, Stop
+from reverie.runners.links.messages import (
+    FollowParameterShards,
+    PauseUpdates,
+    ResumeUpdates,
+    RoleName,
+    RoleReady,
+    SaveState,
+    ShardSettings,
+    Stop,
+    UpdatesPaused,
+)
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.plan import plan
@@ -41,7 +51,7 @@ def setup_of(folder):
     storage = ReplayStorage(journal=reverie.Journal(folder / "journal"))
     first = RoleSetups(gorila, topology, None).first(RoleName("bundle"))
     weights = WeightsChannel(FileChannel(folder / "weights"))
-    return dataclasses.replace(first, serving=Serving(storage=storage), weights=weights)
+    return dataclasses.replace(first, serving=ShardSettings(storage=storage), weights=weights)
 
 
 @pytest.mark.parametrize("part", ["PublishingLearner", "allow_again", "networks_on"])
@@ -64,7 +74,7 @@ def test_a_bundle_that_starts_while_parameter_shards_do_not_answer_does_not_meet
     line = Line()
     role_loop.run_role(setup_of(tmp_path), line)
     assert len(attempts) >= 3
-    assert isinstance(line.reported[0], Ready), line.reported
+    assert isinstance(line.reported[0], RoleReady), line.reported
 
 
 class Counter:
@@ -83,8 +93,8 @@ def test_a_bundle_that_starts_held_takes_no_step_until_it_is_resumed(tmp_path):
         link = Counter()
         role.turn(link)
         assert (role.report().acted.env_steps, link.pauses) == (0, 1)
-        assert role.handle(Hold(3)) == Holding(3)
-        role.handle(Resume())
+        assert role.handle(PauseUpdates(3)) == UpdatesPaused(3)
+        role.handle(ResumeUpdates())
         role.turn(link)
         assert role.report().acted.env_steps > 0
         assert link.pauses == 1
@@ -95,11 +105,11 @@ def test_a_bundle_that_starts_held_takes_no_step_until_it_is_resumed(tmp_path):
 def test_a_bundle_writes_its_table_only_if_the_answer_is_to_have_it(tmp_path):
     first = setup_of(tmp_path)
     kept = ReplayStorage(checkpointer=reverie.checkpointers.DefaultCheckpointer(tmp_path / "tables"))
-    role = bundle.BundleRole(dataclasses.replace(first, serving=Serving(storage=kept)))
+    role = bundle.BundleRole(dataclasses.replace(first, serving=ShardSettings(storage=kept)))
     try:
-        assert role.handle(Save(1, tables=False)).tables is None
+        assert role.handle(SaveState(1, tables=False)).tables is None
         assert list((tmp_path / "tables").glob("*/*")) == []
-        assert role.handle(Save(2)).tables is not None
+        assert role.handle(SaveState(2)).tables is not None
     finally:
         role.close()
 
@@ -108,12 +118,12 @@ def test_states_name_the_epoch_of_the_parameter_shards_that_they_are_of(tmp_path
     first = dataclasses.replace(setup_of(tmp_path), epoch=2)
     role = bundle.BundleRole(first)
     try:
-        assert role.handle(Save(1)).epoch == 2
+        assert role.handle(SaveState(1)).epoch == 2
         role.inner.learner.follow = lambda server: None
         role.inner._server = lambda connection: None
-        role.handle(Follow(SimpleNamespace(open=lambda: None), epoch=3))
-        assert role.handle(Save(2)).epoch == 3
+        role.handle(FollowParameterShards(SimpleNamespace(open=lambda: None), epoch=3))
+        assert role.handle(SaveState(2)).epoch == 3
     finally:
         role.close()
     shard = ParameterShardRole(dataclasses.replace(first, name=RoleName("parameter shard", 0)))
-    assert shard.handle(Save(1)).epoch == 2
+    assert shard.handle(SaveState(1)).epoch == 2

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from reverie.agents.dqn import agent as dqn
 from reverie.runners import Evaluated, train
-from reverie.runners.links.messages import RoleName, Serving
+from reverie.runners.links.messages import RoleName, ShardSettings
 from reverie.runners.planning.plan import plan
 from reverie.runners.roles import role
 from reverie.runners.supervision.role_setups import RoleSetups
@@ -21,7 +21,7 @@ def shard_setup(folder, resumed=None, generation=0):
     run = dataclasses.replace(dqn.load_preset("CartPole-v1").run, replay_disk=str(folder))
     setups = RoleSetups(dqn, plan(dqn, "CartPole-v1", seed=3, run=run, runner="process"), resumed)
     seed = setups.seed(NAME, generation)
-    return dataclasses.replace(setups.first(NAME), seed=seed, generation=generation, serving=Serving())
+    return dataclasses.replace(setups.first(NAME), seed=seed, generation=generation, serving=ShardSettings())
 
 
 @pytest.mark.parametrize("again", [{"generation": 1}, {"resumed": {"env_steps": 700}}])

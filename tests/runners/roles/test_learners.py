@@ -14,7 +14,7 @@ from reverie.agents.dqn import agent as dqn
 from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.errors import UnauthenticatedError, UnavailableError
-from reverie.runners.links.messages import RoleName, Setup
+from reverie.runners.links.messages import RoleName, RoleSetup
 from reverie.runners.roles import learners
 from reverie.runners.roles.bundle import LocalWeights
 from reverie.runners.roles.learners import PublishingLearner
@@ -68,7 +68,7 @@ def student(monkeypatch):
         )
         monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
         way = Way()
-        setup = Setup(
+        setup = RoleSetup(
             name=RoleName("learner", index),
             agent=agent,
             env=None,
@@ -311,7 +311,7 @@ def test_a_learner_that_lost_its_shard_waits_for_the_new_address(learner, error)
 
 
 def test_a_held_or_ended_learner_stops_drawing(learner):
-    for end in (lambda role: role.handle(learners.Hold(1)), lambda role: role.close()):
+    for end in (lambda role: role.handle(learners.PauseUpdates(1)), lambda role: role.close()):
         role = learner(can=True, prefetch=2)
         end(role)
         assert role.inner.learner.stopped

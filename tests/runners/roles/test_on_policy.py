@@ -13,7 +13,7 @@ from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.parameters import Version  # noqa: E402
-from reverie.runners.links.messages import ActAgain, Endpoint, RoleName, Setup  # noqa: E402
+from reverie.runners.links.messages import ActAgain, RoleName, RoleSetup, ShardEndpoint  # noqa: E402
 from reverie.runners.roles import role  # noqa: E402
 
 SPEC = describe("CartPole-v1")
@@ -44,8 +44,8 @@ def harness():
     source, paused = Source(), []
     weights = types.SimpleNamespace(source=lambda: source)
     with Server(ppo.make_tables(SPEC, CONFIG, seed=0)) as server:
-        setup = Setup(RoleName("actor"), ppo, SPEC, CONFIG, PRESET.run, num_shards=1, seed=0)
-        actor = role.ActorRole(dataclasses.replace(setup, endpoints=(Endpoint(server.address),), weights=weights))
+        setup = RoleSetup(RoleName("actor"), ppo, SPEC, CONFIG, PRESET.run, num_shards=1, seed=0)
+        actor = role.ActorRole(dataclasses.replace(setup, endpoints=(ShardEndpoint(server.address),), weights=weights))
         link = types.SimpleNamespace(pause=paused.append)
         yield types.SimpleNamespace(actor=actor, source=source, client=server.client(), link=link, paused=paused)
         actor.close()

@@ -28,7 +28,16 @@ from reverie.errors import (  # noqa: E402
     UnknownTableError,
 )
 from reverie.pages import Page  # noqa: E402
-from reverie.runners.links.messages import Endpoint, Evaluate, Failed, Ready, RoleName, Serving, Setup, Stop  # noqa: E402
+from reverie.runners.links.messages import (  # noqa: E402
+    Evaluate,
+    RoleFailed,
+    RoleName,
+    RoleReady,
+    RoleSetup,
+    ShardEndpoint,
+    ShardSettings,
+    Stop,
+)
 from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
 
 
@@ -46,7 +55,7 @@ class Idle(role.Role):
 def setup_of(kind):
     preset = dqn.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, threads=2)
-    return Setup(RoleName(kind), dqn, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
+    return RoleSetup(RoleName(kind), dqn, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
 
 
 @pytest.fixture
@@ -126,7 +135,7 @@ def test_only_roles_with_transient_failures_are_restarted(monkeypatch, torch_thr
     line = Line()
     role_loop.run_role(setup_of(kind), line)
     (failed,) = line.reported
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, RoleFailed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
 
 
@@ -167,7 +176,7 @@ def test_a_role_retries_its_start_while_its_shard_does_not_respond(monkeypatch, 
     line = Line()
     role_loop.run_role(setup_of("actor"), line)
     assert len(attempts) == 9
-    assert [type(report) for report in line.reported] == [Ready]
+    assert [type(report) for report in line.reported] == [RoleReady]
 
 
 def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
@@ -182,7 +191,7 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
     host, got = testing.ServerProcess(), []
     try:
         with host.serve([table]) as address:
-            setup = dataclasses.replace(setup_of("learner"), endpoints=(Endpoint(address),))
+            setup = dataclasses.replace(setup_of("learner"), endpoints=(ShardEndpoint(address),))
             with learners.learning_client(setup) as client:
                 client.insert({"n": 7}, {"replay": 1.0}, timeout=100.0)
                 with host.suspended():
@@ -198,7 +207,7 @@ def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
 
 def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(torch_threads):
     def opened(http, generation):
-        serving = Serving(page=None if http is None else Page(http))
+        serving = ShardSettings(page=None if http is None else Page(http))
         with Server([Table.queue("t", 1)], listen=False, token="of the run") as server:
             url = role.open_page(server, dataclasses.replace(setup_of("shard"), serving=serving, generation=generation))
             if url:
@@ -223,9 +232,9 @@ def test_the_page_of_a_restarted_role_takes_a_free_port_if_its_old_one_is_taken(
 def test_an_evaluator_is_not_restarted_where_environments_may_not_be(kind, limit, transient):
     from types import SimpleNamespace
 
-    from reverie.agents.core import Crash, EnvironmentCrashedError
+    from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError
 
-    crash, sent = EnvironmentCrashedError(Crash("Mine-v0", 1, 2, "OSError: gone"), 1), []
+    crash, sent = EnvironmentCrashedError(EnvironmentCrash("Mine-v0", 1, 2, "OSError: gone"), 1), []
 
     class Broken:
         def __init__(self, setup):

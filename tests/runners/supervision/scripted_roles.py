@@ -6,10 +6,10 @@ import os
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.runners import plan
 from reverie.runners.links.messages import (
-    Endpoint,
-    Ready,
     RoleName,
-    Serving,
+    RoleReady,
+    ShardEndpoint,
+    ShardSettings,
 )
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
@@ -29,10 +29,10 @@ class ScriptedRoles:
         self.stops = {}
 
     def serving(self, name, storage, before):
-        return Serving(storage=storage)
+        return ShardSettings(storage=storage)
 
     def endpoint(self, name, ready):
-        return Endpoint(ready.address)
+        return ShardEndpoint(ready.address)
 
     def parameter_addresses(self, shards):
         return [shard.generation for shard in shards]
@@ -95,7 +95,7 @@ def make_shards(count):
 
 
 def here(address=None):
-    return Ready(os.getpid(), "here", address)
+    return RoleReady(os.getpid(), "here", address)
 
 
 def make_started_roles(agent):

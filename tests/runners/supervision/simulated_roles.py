@@ -8,22 +8,22 @@ from reverie.agents.core import RunSettings, Weights
 from reverie.runners import Evaluation
 from reverie.runners.links.messages import (
     ActAgain,
-    Acted,
-    Died,
-    Endpoint,
+    ActorReport,
     Evaluate,
     EvaluationDone,
-    Follow,
-    Hold,
-    Holding,
-    Learnt,
-    Ready,
-    Resume,
-    Save,
+    FollowParameterShards,
+    LearnerReport,
+    PauseUpdates,
+    ResumeUpdates,
+    RoleEnded,
+    RoleReady,
     SavedState,
-    Served,
-    Serving,
+    SaveState,
+    ShardEndpoint,
+    ShardReport,
+    ShardSettings,
     Stop,
+    UpdatesPaused,
 )
 from reverie.runners.supervision import role_group
 
@@ -84,10 +84,10 @@ class SimulatedRoles:
         return Weights(self.version, np.full(self.num_parameters, flat, np.float32))
 
     def serving(self, name, storage, before):
-        return Serving()
+        return ShardSettings()
 
     def endpoint(self, name, ready):
-        return Endpoint(ready.address)
+        return ShardEndpoint(ready.address)
 
     def parameter_addresses(self, shards):
         return [shard.generation for shard in shards]
@@ -104,7 +104,7 @@ class SimulatedRoles:
 
     def die(self, name):
         self.ended.add(name)
-        self.coming.append((name, Died("killed by SIGKILL")))
+        self.coming.append((name, RoleEnded("killed by SIGKILL")))
 
     def start(self, setup):
         name = setup.name
@@ -121,19 +121,19 @@ class SimulatedRoles:
             self.versions[name], self.parameters[name] = state.get("version", 0), state.get("parameters", 0.0)
             if setup.generation:
                 self.parameters[name] += self.drift
-        self.coming.append((name, Ready(os.getpid(), "here", self.address)))
+        self.coming.append((name, RoleReady(os.getpid(), "here", self.address)))
 
     def send(self, name, command):
         if self.ignores(name, command):
             self.ignored.append((self.now, name, command))
             return
         match command:
-            case Hold(number):
+            case PauseUpdates(number):
                 self.held.add(name)
-                self.coming.append((name, Holding(number)))
-            case Resume():
+                self.coming.append((name, UpdatesPaused(number)))
+            case ResumeUpdates():
                 self.held.discard(name)
-            case Save(number):
+            case SaveState(number):
                 self.coming.append((name, self.state_of(name, number)))
             case Evaluate(number, weights, confirm):
                 self.judged.append((weights.version, confirm))
@@ -143,7 +143,7 @@ class SimulatedRoles:
                     screening, confirming = (Evaluation((1,), (one,)) for one in returns)
                     reached = screening.mean_return >= RUN.target_return or confirm
                     self.coming.append((name, EvaluationDone(number, screening, confirming if reached else None, 0.0)))
-            case Follow(_, epoch):
+            case FollowParameterShards(_, epoch):
                 self.epochs[name] = epoch
             case ActAgain():
                 self.acts_again.append((self.now, str(name)))
@@ -151,7 +151,7 @@ class SimulatedRoles:
                 pass
             case Stop():
                 self.ended.add(name)
-                self.coming.append((name, Died("it ended")))
+                self.coming.append((name, RoleEnded("it ended")))
 
     def state_of(self, name, number):
         if name.kind == "shard":
@@ -170,16 +170,16 @@ class SimulatedRoles:
         reported, self.coming = self.coming, []
         for name in [one for one in self.roles if one not in self.ended]:
             if name.kind == "shard":
-                reported.append((name, Served(FIGURES, "")))
+                reported.append((name, ShardReport(FIGURES, "")))
             awaits = str(name) in self.awaiting
             if name.kind == "actor":
                 self.steps[name] += not awaits
                 state = {"env_steps": self.steps[name]}
-                reported.append((name, Acted(self.steps[name], self.version, state, awaits_weights=awaits)))
+                reported.append((name, ActorReport(self.steps[name], self.version, state, awaits_weights=awaits)))
             if name.kind == "learner" and name not in self.held:
                 self.versions[name] += not awaits
                 self.parameters[name] += 0.0 if awaits else 1.0 + self.roles[name].generation / 1024
-                reported.append((name, Learnt(self.versions[name], {}, {}, awaits_batch=awaits)))
+                reported.append((name, LearnerReport(self.versions[name], {}, {}, awaits_batch=awaits)))
         return reported
 
 

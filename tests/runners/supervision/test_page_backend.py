@@ -9,7 +9,16 @@ pytest.importorskip("torch")
 from reverie.agents.dqn import agent as dqn
 from reverie.pages import Page
 from reverie.runners import PageOpened, Progress, Started, plan
-from reverie.runners.links.messages import Acted, Bundled, Learnt, Publish, RoleName, Served, Serving, Setup
+from reverie.runners.links.messages import (
+    ActorReport,
+    BundleReport,
+    LearnerReport,
+    RoleName,
+    RoleSetup,
+    ShardReport,
+    ShardSettings,
+    ShowFigures,
+)
 from reverie.runners.supervision.page_backend import PageBackend
 
 SHARD, SECOND, ACTOR = RoleName("shard", 0), RoleName("shard", 1), RoleName("actor", 0)
@@ -59,7 +68,7 @@ def steps_sent(backend):
 def setup_of(name):
     preset = dqn.load_preset("CartPole-v1")
     topology = plan(dqn, "CartPole-v1", runner="process")
-    return Setup(name, dqn, topology.env, preset.config, preset.run, 2, seed=0, serving=Serving(port=7))
+    return RoleSetup(name, dqn, topology.env, preset.config, preset.run, 2, seed=0, serving=ShardSettings(port=7))
 
 
 def test_only_the_first_shard_or_bundle_is_started_with_the_port(run):
@@ -76,23 +85,23 @@ def test_figures_are_sent_in_answer_to_reports_and_only_the_newest(run):
     for step in range(1, 50):
         page.on_event(progress(step))
     assert backend.sent == [], "a shard that does not report gets nothing"
-    report(SECOND, Served({}, "", ""))
-    report(ACTOR, Acted(1, 1, {}))
+    report(SECOND, ShardReport({}, "", ""))
+    report(ACTOR, ActorReport(1, 1, {}))
     assert backend.sent == []
-    report(SHARD, Served({}, "", URL))
+    report(SHARD, ShardReport({}, "", URL))
     assert [name for name, _ in backend.sent] == [SHARD]
-    assert type(backend.sent[0][1]) is Publish
-    report(SHARD, Served({}, "", URL))
+    assert type(backend.sent[0][1]) is ShowFigures
+    report(SHARD, ShardReport({}, "", URL))
     assert steps_sent(backend) == [49], "nothing is new"
     page.on_event(progress(50))
-    report(SHARD, Served({}, "", URL))
+    report(SHARD, ShardReport({}, "", URL))
     assert steps_sent(backend) == [49, 50]
 
 
 def test_a_bundle_reports_for_its_table(run):
     _, backend, events, report = run
     bundle = RoleName("bundle", 0)
-    report(bundle, Bundled(Acted(1, 1, {}), Learnt(1, {}, {}), Served({}, "", URL)))
+    report(bundle, BundleReport(ActorReport(1, 1, {}), LearnerReport(1, {}, {}), ShardReport({}, "", URL)))
     assert [name for name, _ in backend.sent] == [bundle]
     assert events[-1] == PageOpened(0, URL)
 
@@ -101,7 +110,7 @@ def test_an_address_is_reported_once_and_again_after_a_restart_elsewhere_which_a
     page, backend, events, report = run
     for url in (URL, URL, "http://127.0.0.1:99/", "http://127.0.0.1:99/"):
         page.on_event(dataclasses.replace(progress(10), seconds=float(len(events))))
-        report(SHARD, Served({}, "", url))
+        report(SHARD, ShardReport({}, "", url))
         page.start(setup_of(SHARD))
     assert [event for event in events if isinstance(event, PageOpened)] == [
         PageOpened(10, URL),
@@ -119,8 +128,8 @@ def test_the_first_learner_of_several_shards_reports_them_and_the_page_shows_its
     page.start(dataclasses.replace(setup_of(LEARNER), num_shards=1))
     assert [setup.reports_shards for setup in backend.started] == [True, False, False, False]
     shards = [{"address": "here", "present": True}]
-    report(LEARNER, Learnt(1, {}, {}, shards=shards))
-    report(LEARNER, Learnt(2, {}, {}))
+    report(LEARNER, LearnerReport(1, {}, {}, shards=shards))
+    report(LEARNER, LearnerReport(2, {}, {}))
     page.on_event(progress(1))
-    report(SHARD, Served({}, "", URL))
+    report(SHARD, ShardReport({}, "", URL))
     assert backend.sent[-1][1].figures["shards"] == shards

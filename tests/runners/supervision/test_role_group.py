@@ -12,20 +12,20 @@ from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
 from reverie.runners import Evaluation, RoleError, plan
 from reverie.runners.links.messages import (
-    Died,
-    Endpoint,
     Evaluate,
     EvaluationDone,
-    Failed,
-    Follow,
-    Hold,
-    Holding,
-    Learnt,
-    Resume,
+    FollowParameterShards,
+    LearnerReport,
+    PauseUpdates,
+    ResumeUpdates,
+    RoleEnded,
+    RoleFailed,
     RoleName,
-    Save,
     SavedState,
+    SaveState,
+    ShardEndpoint,
     Stop,
+    UpdatesPaused,
 )
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.roles.learners import learning_client
@@ -39,28 +39,28 @@ def test_a_relocated_learner_still_gets_its_unanswered_commands():
     roles.start_others()
     for name in (LEARNER, EVALUATOR, *roles.actors):
         receive(name, here())
-    receive(SHARD, Died("killed"))
+    receive(SHARD, RoleEnded("killed"))
     receive(SHARD, here("b:2"))
-    assert (LEARNER, Save(-1)) in backend.sent
+    assert (LEARNER, SaveState(-1)) in backend.sent
     # A checkpoint falls due before it has answered.
-    roles.ask(LEARNER, Save(7))
+    roles.ask(LEARNER, SaveState(7))
     receive(LEARNER, SavedState(-1, {"version": 3}))
     again = backend.newest(LEARNER)
-    assert (again.generation, again.state, again.endpoints) == (1, {"version": 3}, (Endpoint("b:2"),))
+    assert (again.generation, again.state, again.endpoints) == (1, {"version": 3}, (ShardEndpoint("b:2"),))
     backend.sent.clear()
     receive(LEARNER, here())
-    assert backend.sent == [(LEARNER, Save(7))]
+    assert backend.sent == [(LEARNER, SaveState(7))]
 
 
 def test_a_shard_with_a_journal_must_continue_it_once_it_was_ready(tmp_path):
     storage = ReplayStorage(journal=Journal(tmp_path), samples={"replay": 7})
     roles, backend, receive, restarted = make_roles(apex_dqn, storage)
-    receive(SHARD, Died("killed"))  # before its journal had begun
+    receive(SHARD, RoleEnded("killed"))  # before its journal had begun
     assert backend.newest(SHARD).serving.storage == storage
     receive(SHARD, dataclasses.replace(here("a:1"), lost={"replay": 5}))
     assert roles.lost(0) == {"replay": 5}
     receive(SHARD, SavedState(1, tables="there"))
-    receive(SHARD, Died("killed"))
+    receive(SHARD, RoleEnded("killed"))
     # Its limits have moved already: draws are not counted as lost again.
     expected = dataclasses.replace(storage, continues=True, samples={}, lost={"replay": 5})
     assert backend.newest(SHARD).serving.storage == expected
@@ -87,7 +87,7 @@ def test_a_learner_of_several_shards_has_the_lost_draws_of_all_of_them():
     assert backend.newest(LEARNER).lost == {"replay": 13}
     with Server(make_shards(2)[0]) as one, Server(make_shards(2)[1], shard=1) as two:
         setup = dataclasses.replace(
-            backend.newest(LEARNER), endpoints=(Endpoint(one.address), Endpoint(two.address)), seed=0
+            backend.newest(LEARNER), endpoints=(ShardEndpoint(one.address), ShardEndpoint(two.address)), seed=0
         )
         client = learning_client(setup)
         assert client._limiter.min_diff == make_table().rate_limiter.min_diff - 13
@@ -99,15 +99,15 @@ def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
     receive(SHARD, here("a:1"))
     roles.start_others()
     receive(LEARNER, here())
-    roles.ask(LEARNER, Save(3))
-    roles.ask(LEARNER, Save(4))
+    roles.ask(LEARNER, SaveState(3))
+    roles.ask(LEARNER, SaveState(4))
     receive(LEARNER, SavedState(3, {"version": 1}))
-    receive(LEARNER, Died("killed"))
+    receive(LEARNER, RoleEnded("killed"))
     backend.sent.clear()
     receive(LEARNER, here())
-    assert backend.sent == [(LEARNER, Save(4))]
+    assert backend.sent == [(LEARNER, SaveState(4))]
     receive(LEARNER, SavedState(4, {"version": 1}))
-    receive(LEARNER, Died("killed"))
+    receive(LEARNER, RoleEnded("killed"))
     backend.sent.clear()
     receive(LEARNER, here())
     assert backend.sent == []
@@ -118,10 +118,10 @@ def test_roles_that_are_still_starting_restart_with_a_shards_new_address():
     roles, backend, receive, restarted = make_roles(apex_dqn)
     receive(SHARD, here("a:1"))
     roles.start_others()
-    receive(SHARD, Died("killed"))
+    receive(SHARD, RoleEnded("killed"))
     receive(SHARD, here("b:2"))
     for name in (LEARNER, *roles.actors):
-        assert backend.newest(name).endpoints == (Endpoint("b:2"),)
+        assert backend.newest(name).endpoints == (ShardEndpoint("b:2"),)
         assert name in backend.killed
     assert EVALUATOR not in backend.killed
     assert restarted == [SHARD]
@@ -135,7 +135,7 @@ def test_a_shard_that_returns_to_its_address_restarts_no_other_role():
     roles.start_others()
     for name in (LEARNER, EVALUATOR, *roles.actors):
         receive(name, here())
-    receive(SHARD, Died("killed"))
+    receive(SHARD, RoleEnded("killed"))
     receive(SHARD, here("a:1"))
     assert (restarted, backend.killed, backend.moves) == ([SHARD], [], [])
 
@@ -152,23 +152,23 @@ def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_en
     receive(SHARD, here("a:1"))
     roles.start_others()
     weights = Weights(0, np.zeros(1, np.float32))
-    failed = Failed("EnvironmentCrashedError", "a game that broke", "where it broke", True)
+    failed = RoleFailed("EnvironmentCrashedError", "a game that broke", "where it broke", True)
     for number in range(12):
         receive(EVALUATOR, here())
         roles.ask(EVALUATOR, Evaluate(2 * number, weights, False))
         receive(EVALUATOR, judged(2 * number))
         roles.ask(EVALUATOR, Evaluate(2 * number + 1, weights, False))
         receive(EVALUATOR, failed)
-        receive(EVALUATOR, Died("it ended"))
+        receive(EVALUATOR, RoleEnded("it ended"))
     assert restarted == [EVALUATOR] * 12
     for _ in range(4):
         receive(EVALUATOR, here())
         receive(EVALUATOR, failed)
-        receive(EVALUATOR, Died("it ended"))
+        receive(EVALUATOR, RoleEnded("it ended"))
     receive(EVALUATOR, here())
     receive(EVALUATOR, failed)
     with pytest.raises(RoleError, match=r"5 times without a finished evaluation, .*: a game that broke") as caught:
-        receive(EVALUATOR, Died("it ended"))
+        receive(EVALUATOR, RoleEnded("it ended"))
     assert (caught.value.role, caught.value.traceback) == ("evaluator", "where it broke")
 
 
@@ -180,10 +180,10 @@ def test_learners_follow_restarted_parameter_shards_even_while_starting():
         receive(name, here("a:1"))
     roles.start_others()
     receive(first, here())
-    receive(zero, Died("killed"))
+    receive(zero, RoleEnded("killed"))
     for name in (zero, one):
         receive(name, here())
-    assert (first, Follow([1, 1], 1)) in backend.sent
+    assert (first, FollowParameterShards([1, 1], 1)) in backend.sent
     assert first not in backend.killed
     assert backend.killed == [one, second]
     assert (backend.newest(second).parameters, backend.newest(second).epoch) == ([1, 1], 1)
@@ -198,7 +198,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(mon
     for name in (first, second):
         receive(name, here())
     roles.ask(first, Stop())
-    receive(first, Died("it ended"))
+    receive(first, RoleEnded("it ended"))
     course = object.__new__(supervisor.Supervisor)
     course._roles = roles
     course._end(roles.actors)
@@ -209,31 +209,35 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(mon
 
 def test_late_reports_of_a_replaced_role_are_not_taken_for_those_of_its_replacement():
     roles, backend, receive, restarted = make_started_roles(apex_dqn)
-    receive(SHARD, Died("killed"))
+    receive(SHARD, RoleEnded("killed"))
     receive(SHARD, here("b:2"))
     reports = []
     roles._on_report = lambda name, report: reports.append(report)
     # Its answer lets it begin elsewhere; what comes behind it in the same turn is of the one before.
-    backend.next = [(LEARNER, SavedState(-1, {"version": 3})), (LEARNER, Learnt(9, {}, {})), (LEARNER, Died("killed"))]
+    backend.next = [
+        (LEARNER, SavedState(-1, {"version": 3})),
+        (LEARNER, LearnerReport(9, {}, {})),
+        (LEARNER, RoleEnded("killed")),
+    ]
     roles.listen(0)
     assert (backend.newest(LEARNER).generation, restarted) == (1, [SHARD])
     assert [type(report) for report in reports] == [SavedState]
     receive(LEARNER, here())
-    receive(LEARNER, Learnt(4, {}, {}))
-    assert type(reports[-1]) is Learnt
+    receive(LEARNER, LearnerReport(4, {}, {}))
+    assert type(reports[-1]) is LearnerReport
 
 
 def test_a_learner_that_is_restarted_while_it_is_held_starts_held_and_is_resumed_with_the_others():
     roles, backend, receive, _ = make_started_roles(apex_dqn)
-    roles.ask(LEARNER, Hold(1))
-    receive(LEARNER, Holding(1))
-    receive(LEARNER, Died("killed"))
+    roles.ask(LEARNER, PauseUpdates(1))
+    receive(LEARNER, UpdatesPaused(1))
+    receive(LEARNER, RoleEnded("killed"))
     assert backend.newest(LEARNER).held
-    roles.ask(LEARNER, Resume())
+    roles.ask(LEARNER, ResumeUpdates())
     backend.sent.clear()
     receive(LEARNER, here())
-    assert backend.sent == [(LEARNER, Resume())]
-    receive(LEARNER, Died("killed"))
+    assert backend.sent == [(LEARNER, ResumeUpdates())]
+    receive(LEARNER, RoleEnded("killed"))
     assert not backend.newest(LEARNER).held
     backend.sent.clear()
     receive(LEARNER, here())

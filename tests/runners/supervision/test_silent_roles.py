@@ -8,8 +8,8 @@ from scripted_roles import LEARNER, SHARD, make_started_roles
 from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.runners import StalledError, TrainingWaits
 from reverie.runners.links.messages import (
-    Learnt,
-    Served,
+    LearnerReport,
+    ShardReport,
 )
 from reverie.runners.supervision import absences, role_group, supervisor
 from reverie.runners.supervision.absences import Absence
@@ -35,7 +35,7 @@ def clock(monkeypatch):
 
 def test_a_role_that_does_not_report_is_awaited_and_an_evaluator_may_play_for_hours(clock):
     roles, _, receive, _ = make_started_roles(apex_dqn)
-    served = Served({}, "")
+    served = ShardReport({}, "")
     for _ in range(29):
         clock(roles, 1)
         receive(SHARD, served)
@@ -43,7 +43,7 @@ def test_a_role_that_does_not_report_is_awaited_and_an_evaluator_may_play_for_ho
     clock(roles, 1)
     receive(SHARD, served)
     assert roles.awaited() == {name: Absence(30.0, begun=True) for name in (LEARNER, *roles.actors)}
-    receive(LEARNER, Learnt(1, {}, {}))
+    receive(LEARNER, LearnerReport(1, {}, {}))
     clock(roles, 1)
     assert set(roles.awaited()) == set(roles.actors)
     clock(roles, 1_000)
@@ -81,7 +81,7 @@ def standing(clock):
     course._awaiting = absences.AbsenceReporter(300.0)
     course._latest, events = LatestReports(), []
     course._emit = events.append
-    course._latest.served[0] = Served({}, "its table is full")
+    course._latest.served[0] = ShardReport({}, "its table is full")
     course._check_stalled(waiting_for_training=True)
     return course, roles, events
 

@@ -12,11 +12,11 @@ from reverie import load_policy
 from reverie.agents.gorila import agent as gorila
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Evaluated, Progress, RoleAwaited, Saved, StoppedError, TrainingWaits, checkpoints
-from reverie.runners.links.messages import Acted, Learnt, RoleName
+from reverie.runners.links.messages import ActorReport, LearnerReport, RoleName
 from reverie.runners.reports.events import WeightsNotPublished
 from reverie.runners.reports.problems import problem_of
 from reverie.runners.supervision.latest_reports import LatestReports
-from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
+from reverie.runners.supervision.lost_unrolls import LostUnrolls, RoleWait
 
 
 def test_checkpoints_wait_for_a_stalled_evaluator_for_evaluation_seconds_and_it_is_reported(perform):
@@ -171,7 +171,7 @@ def test_weights_that_are_not_published_are_an_event_and_training_continues(perf
         reports = listen(backend, timeout)
         problem = "No space left on device" if backend.now == 9 else ""
         return [
-            (name, dataclasses.replace(one, unpublished=problem) if isinstance(one, Learnt) else one)
+            (name, dataclasses.replace(one, unpublished=problem) if isinstance(one, LearnerReport) else one)
             for name, one in reports
         ]
 
@@ -287,18 +287,18 @@ def test_a_short_wait_for_each_other_is_none(perform):
 
 def test_a_role_that_has_not_reported_again_is_at_work():
     lost = LostUnrolls()
-    found = [lost.found([Wait(True, min(now, 3.0)), Wait(True, now)]) for now in (3.0, 4.0, 9.0)]
+    found = [lost.found([RoleWait(True, min(now, 3.0)), RoleWait(True, now)]) for now in (3.0, 4.0, 9.0)]
     assert found == [False] * 3, "the first one is in a long step"
-    assert lost.found([Wait(True, 9.5), Wait(True, 9.0)])
-    assert not lost.found([Wait(True, 9.5), Wait(True, 10.0)]), "the time begins again"
+    assert lost.found([RoleWait(True, 9.5), RoleWait(True, 9.0)])
+    assert not lost.found([RoleWait(True, 9.5), RoleWait(True, 10.0)]), "the time begins again"
 
 
 @pytest.mark.parametrize(("kind", "index"), [("actor", 1), ("learner", 0)])
 def test_a_restarted_role_does_not_wait_until_it_reports_that(kind, index):
     latest, name = LatestReports(), RoleName(kind, index)
     assert not latest.waits(name), "it has not started yet"
-    latest.acted[1] = Acted(8, 0, {}, awaits_weights=True)
-    latest.learnt[0] = Learnt(0, {}, {}, awaits_batch=True)
+    latest.acted[1] = ActorReport(8, 0, {}, awaits_weights=True)
+    latest.learnt[0] = LearnerReport(0, {}, {}, awaits_batch=True)
     assert latest.waits(name)
     latest.forget_wait(name)
     assert not latest.waits(name)

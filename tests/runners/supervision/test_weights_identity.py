@@ -12,7 +12,7 @@ from simulated_roles import of_kind
 from reverie.agents.core import Weights
 from reverie.agents.gorila import agent as gorila
 from reverie.runners import Evaluated, RoleRestarted, Saved, ShardMoved, checkpoints
-from reverie.runners.links.messages import Evaluate, RoleName, Save
+from reverie.runners.links.messages import Evaluate, RoleName, SaveState
 from reverie.runners.supervision.held_weights import are_same
 from reverie.runners.supervision.run_saver import RunSaver
 
@@ -117,7 +117,7 @@ def test_weights_are_the_same_if_number_and_parameters_are():
 
 def test_a_shard_that_moves_while_it_writes_a_checkpoint_leaves_the_learners_answer_to_it(perform):
     def busy(backend, name, command):
-        return name == SHARD and isinstance(command, Save) and not backend.ignored
+        return name == SHARD and isinstance(command, SaveState) and not backend.ignored
 
     def script(backend):
         if backend.ignored and backend.now == backend.ignored[0][0] + 5:
@@ -137,7 +137,7 @@ def test_a_checkpoint_has_parameter_shards_of_one_epoch_although_one_ended_after
     written = []
 
     def busy(backend, name, command):
-        return name == zero and isinstance(command, Save) and not backend.ignored
+        return name == zero and isinstance(command, SaveState) and not backend.ignored
 
     def script(backend):
         if backend.ignored and backend.now == backend.ignored[0][0] + 3:

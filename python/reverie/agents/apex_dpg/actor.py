@@ -13,7 +13,7 @@ from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import ActionNoise
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 
 
 class Actor(ReplayActor):
@@ -37,12 +37,12 @@ class Actor(ReplayActor):
         self._noise = ActionNoise((self.num_envs, spec.action_size), config.noise_sigma)
         self._config = config
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         greedy = self._policy.actions(obs)
         actions = (greedy + self._noise.draw(self._rng, self._begins, theta)).clip(-1.0, 1.0)
         bootstrap, taken = self._policy.values(obs, greedy, actions)
-        return Choice(actions, self._scale.to_env(actions), taken, bootstrap)
+        return ActionChoice(actions, self._scale.to_env(actions), taken, bootstrap)
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         greedy = self._policy.actions(obs)

@@ -13,7 +13,7 @@ from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
 from reverie.agents.continuous import make_critic, make_tanh_policy
 from reverie.agents.core import Stopwatch, seed_of
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
@@ -28,7 +28,7 @@ class Learner(NetworkLearner):
     ACTING = (("policy", "policy_target"), ("critic", "critic_target"))
 
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._policy, self._policy_target = (

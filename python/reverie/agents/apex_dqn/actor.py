@@ -14,7 +14,7 @@ from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.discrete import EpsilonGreedyExploration
 from reverie.agents.environments import EnvSpec
 from reverie.agents.munchausen import soft_value
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 
 
 class Actor(ReplayActor):
@@ -46,15 +46,15 @@ class Actor(ReplayActor):
         self._rows = np.arange(n)
         self._sends_errors = config.first_priority == "td_error"
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         q = self._policy.q_values(obs)
         config = self._config
         epsilons = self.epsilons if config.has_several_envs else config.epsilon_alone(self.env_steps)
         actions = self._exploration.choose(self._rng, q.argmax(axis=1), epsilons, self._begins)
         env_actions = self._policy.enumeration.to_env(actions)
         if not self._sends_errors:
-            return Choice(actions, env_actions)
-        return Choice(actions, env_actions, self._taken_less_term(q, actions), self._bootstrap_values(q))
+            return ActionChoice(actions, env_actions)
+        return ActionChoice(actions, env_actions, self._taken_less_term(q, actions), self._bootstrap_values(q))
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         return self._bootstrap_values(self._policy.q_values(obs))

@@ -14,7 +14,7 @@ from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
 from reverie.agents.learning import NetworkLearner
@@ -30,7 +30,7 @@ class Learner(NetworkLearner):
     ACTING = (("online", "target"),)
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)

@@ -14,7 +14,7 @@ from reverie.agents.cql.config import CqlConfig
 from reverie.agents.cql.loss import cql_loss
 from reverie.agents.cql.networks import make_network
 from reverie.agents.discrete import computing_in
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner
 from reverie.agents.optimizers import adam, descend_clipped
@@ -28,7 +28,7 @@ class Learner(NetworkLearner):
     ACTING = (("online", "target"),)
 
     def __init__(self, spec: EnvSpec, config: CqlConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)

@@ -13,8 +13,8 @@ from reverie.agents.continuous import critics_priorities, make_critics, q_values
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.cql_sac.config import CqlSacConfig
 from reverie.agents.cql_sac.loss import conservative_gap, factor_loss, imitation_loss, squashed_log_pi, uniform_actions
-from reverie.agents.cql_sac.networks import Factor, bound, make_policy_network
-from reverie.agents.draws import Draws
+from reverie.agents.cql_sac.networks import PenaltyFactor, bound, make_policy_network
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, float32
@@ -36,7 +36,7 @@ class Learner(NetworkLearner):
     RATES: ClassVar = {"critics": "critic_learning_rate", "factor": "conservative_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: CqlSacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._num_parts, self._target_entropy = spec.action_size, config.entropy_per_action * spec.action_size
         self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)
@@ -44,7 +44,7 @@ class Learner(NetworkLearner):
             make_critics(spec, config.critic_hidden, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
         )
         self._temperature = FlatNetwork(Temperature(config.initial_temperature), trainable=True)
-        self._factor = FlatNetwork(Factor(), trainable=True)
+        self._factor = FlatNetwork(PenaltyFactor(), trainable=True)
         self._networks = {
             "policy": self._policy,
             "critics": self._critics,

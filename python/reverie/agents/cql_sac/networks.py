@@ -8,14 +8,14 @@ from torch import nn
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.sac.networks import GreedyPolicy, make_policy_network
 
-__all__ = ["LOG_FACTOR", "Factor", "GreedyPolicy", "bound", "make_policy_network"]
+__all__ = ["LOG_FACTOR", "GreedyPolicy", "PenaltyFactor", "bound", "make_policy_network"]
 
 LOG_FACTOR = (-14.0, 14.0)
 """The bounds of the factor's logarithm, a million either way: the term may stay on one side of its threshold for long,
 and the factor must still be able to return."""
 
 
-class Factor(nn.Module):
+class PenaltyFactor(nn.Module):
     """The factor, kept as its logarithm so that it stays above 0. It is 1 at first."""
 
     def __init__(self) -> None:
@@ -24,6 +24,6 @@ class Factor(nn.Module):
 
 
 @torch.no_grad()
-def bound(factor: FlatNetwork[Factor]) -> None:
+def bound(factor: FlatNetwork[PenaltyFactor]) -> None:
     """Put the factor back within its bounds."""
     factor.flat.clamp_(*LOG_FACTOR)

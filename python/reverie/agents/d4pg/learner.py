@@ -14,7 +14,7 @@ from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.d4pg.config import D4pgConfig
 from reverie.agents.d4pg.loss import critic_loss, policy_loss
 from reverie.agents.d4pg.networks import make_critic
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
@@ -30,7 +30,7 @@ class Learner(NetworkLearner):
     ACTING = (("policy", "policy_target"),)
 
     def __init__(self, spec: EnvSpec, config: D4pgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
             make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)

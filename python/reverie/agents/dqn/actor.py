@@ -11,7 +11,7 @@ from reverie.agents.discrete import EpsilonGreedyExploration, falling_epsilon
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.networks import GreedyPolicy
 from reverie.agents.environments import EnvSpec
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 
 
 class Actor(ReplayActor):
@@ -25,8 +25,8 @@ class Actor(ReplayActor):
         self._config = config
         self._exploration = EpsilonGreedyExploration(self.num_envs, spec.num_actions or 0, config.random_hold)
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         # An actor counts only its own steps: the others are assumed to have taken as many.
         now = falling_epsilon(self.env_steps * self._config.num_actors, self._config)
         actions = self._exploration.choose(self._rng, self._policy.greedy(obs), now, self._begins)
-        return Choice(actions, self._policy.enumeration.to_env(actions))
+        return ActionChoice(actions, self._policy.enumeration.to_env(actions))

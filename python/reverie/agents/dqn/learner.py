@@ -14,7 +14,7 @@ from reverie.agents.discrete import computing_in
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.loss import dqn_loss
 from reverie.agents.dqn.networks import make_network
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner
@@ -29,7 +29,7 @@ class Learner(NetworkLearner):
     ACTING = (("online", "target"),)
 
     def __init__(self, spec: EnvSpec, config: DqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.core import Stopwatch, Weights
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.gorila.config import GorilaConfig, needs
@@ -33,7 +33,7 @@ def make_parameter_shard(spec: EnvSpec, config: GorilaConfig, *, seed: int, inde
     return make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config)[index]
 
 
-class Worker:
+class GorilaWorker:
     """One of the paper's learners: copies of both networks, and their versions.
 
     It pulls after it has pushed, not before it computes: its copy becomes stale while the others push, both in turns
@@ -103,9 +103,11 @@ class Learner(NetworkLearner):
         self._server: ParameterServer = server
         self._indices = range(config.num_learners) if index is None else (index,)
         if not self._needs.bundled:
-            self._draws = Draws(TABLE, config.batch_size)
-        self._draws_of = {i: self._draws or Draws(self._needs.table_of(i), config.batch_size) for i in self._indices}
-        self._workers = {i: Worker(spec, config, self._server) for i in self._indices}
+            self._draws = TableDraws(TABLE, config.batch_size)
+        self._draws_of = {
+            i: self._draws or TableDraws(self._needs.table_of(i), config.batch_size) for i in self._indices
+        }
+        self._workers = {i: GorilaWorker(spec, config, self._server) for i in self._indices}
         for i, worker in self._workers.items():
             self._networks |= {f"online-{i}": worker.online, f"target-{i}": worker.target}
         self._turn = 0

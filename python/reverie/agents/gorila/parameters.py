@@ -1,7 +1,7 @@
 """The parameter server: one flat vector in ranges, each with its part of the optimiser's state.
 
-A shard answers the questions `Push` and `Pull`, which are plain records, so that any connection between processes can
-carry them. `ParameterServer` is a worker's client of the shards, local or remote.
+A shard answers the questions `PushGradient` and `PullParameters`, which are plain records, so that any connection
+between processes can carry them. `ParameterServer` is a worker's client of the shards, local or remote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reverie.agents.optimizers import adam, load_optimizer, optimizer_state
 from reverie.agents.rates import set_rates
 
 
-class Push(NamedTuple):
+class PushGradient(NamedTuple):
     """A gradient of one shard's range. The answer: True, or False where it is too stale and was dropped."""
 
     gradient: NDArray[np.float32]
@@ -32,14 +32,14 @@ class Push(NamedTuple):
     """The version of the range at which the gradient was computed."""
 
 
-class Pull(NamedTuple):
+class PullParameters(NamedTuple):
     """Asks for the range. The answer: `Weights`, or None if its version is the known one."""
 
     known: int
     """The known version; -1 for none."""
 
 
-Question = Push | Pull
+Question = PushGradient | PullParameters
 
 
 class ShardConnections(Protocol):
@@ -65,9 +65,9 @@ class LocalShard:
     def answer(self, question: Question) -> bool | Weights | None:
         """Process a question. Raises TypeError for a question of another class."""
         match question:
-            case Push():
+            case PushGradient():
                 return self.push(*question)
-            case Pull(known):
+            case PullParameters(known):
                 return None if known == self.version else self.pull()
         raise TypeError(f"a parameter shard handles Push and Pull, and received a {type(question).__name__}")
 
@@ -110,7 +110,7 @@ class LocalShard:
         self.version, self.dropped = state["version"], state["dropped"]
 
 
-class Pulled(NamedTuple):
+class PulledParameters(NamedTuple):
     """All parameters, `[P]`, and the version of each shard's range, which a gradient at them names."""
 
     flat: NDArray[np.float32]
@@ -148,13 +148,17 @@ class ParameterServer:
         if len(gradient) != sum(sizes):
             raise ValueError(f"gradient has shape {gradient.shape}, and the server needs ({sum(sizes)},)")
         parts = np.split(gradient, np.cumsum(sizes)[:-1])
-        return all(self._connections.ask([Push(part, norm, one) for part, one in zip(parts, based_on, strict=True)]))
+        return all(
+            self._connections.ask([PushGradient(part, norm, one) for part, one in zip(parts, based_on, strict=True)])
+        )
 
-    def pull(self) -> Pulled:
+    def pull(self) -> PulledParameters:
         """The newest parameters."""
-        answers = self._connections.ask([Pull(one.version) for one in self._ranges])
+        answers = self._connections.ask([PullParameters(one.version) for one in self._ranges])
         self._ranges = [old if new is None else new for old, new in zip(self._ranges, answers, strict=True)]
-        return Pulled(np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges))
+        return PulledParameters(
+            np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges)
+        )
 
     def latest(self, newer_than: int) -> Weights | None:
         """The newest parameters for actors, or None if there are none newer than `newer_than`."""

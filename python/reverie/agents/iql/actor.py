@@ -12,10 +12,10 @@ from reverie.agents.dataset_reader import DatasetReader
 from reverie.agents.environments import EnvSpec
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.networks import GreedyPolicy
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 
 
-class Player(ReplayActor):
+class IqlActor(ReplayActor):
     """Plays the environment by draws from the policy."""
 
     def __init__(
@@ -25,14 +25,14 @@ class Player(ReplayActor):
         super().__init__(spec, config, client, weights, self._policy, **role)
         self._scale = ActionScale(spec)
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         actions = self._policy.noisy(obs, self._rng)
-        return Choice(actions, self._scale.to_env(actions))
+        return ActionChoice(actions, self._scale.to_env(actions))
 
 
 def make_actor(
     spec: EnvSpec, config: IqlConfig, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
-) -> Player | DatasetReader:
+) -> IqlActor | DatasetReader:
     """A reader if there is a data set, else a player."""
-    kind = DatasetReader if config.dataset else Player
+    kind = DatasetReader if config.dataset else IqlActor
     return kind(spec, config, client, weights, index=index, seed=seed, watch=watch)

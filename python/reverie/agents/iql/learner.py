@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.distributions import DiagonalGaussian
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.iql.config import IqlConfig
 from reverie.agents.iql.loss import critics_loss, policy_loss, value_loss
@@ -30,7 +30,7 @@ class Learner(NetworkLearner):
     RATES: ClassVar = {"critics": "critic_learning_rate", "values": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: IqlConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config, self._distribution = config, DiagonalGaussian(spec.action_size)
         self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._critics, self._critics_target = (

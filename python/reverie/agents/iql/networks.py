@@ -40,7 +40,7 @@ class GaussianPolicy(nn.Module):
         return torch.cat([mean, log_sigma.clamp(*LOG_SIGMA)], dim=1)
 
 
-class Values(nn.Module):
+class StateValues(nn.Module):
     """Values `[B]` of observations `[B, ...]`."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
@@ -64,9 +64,9 @@ def make_critics(spec: EnvSpec, config: IqlConfig, *, seed: int, trainable: bool
     return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, NUM_CRITICS), seed), trainable=trainable)
 
 
-def make_values(spec: EnvSpec, config: IqlConfig, *, seed: int, trainable: bool) -> FlatNetwork[Values]:
+def make_values(spec: EnvSpec, config: IqlConfig, *, seed: int, trainable: bool) -> FlatNetwork[StateValues]:
     """The value network."""
-    return FlatNetwork(initialised(lambda: Values(spec, config.critic_hidden), seed), trainable=trainable)
+    return FlatNetwork(initialised(lambda: StateValues(spec, config.critic_hidden), seed), trainable=trainable)
 
 
 class GreedyPolicy(GreedyActions):

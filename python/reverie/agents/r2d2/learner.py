@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.core import Stopwatch
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner
 from reverie.agents.optimizers import adam, descend_clipped
@@ -30,7 +30,7 @@ class Learner(NetworkLearner):
     ACTING = (("online", "target"),)
 
     def __init__(self, spec: EnvSpec, config: R2d2Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)

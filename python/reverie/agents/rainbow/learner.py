@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.core import Stopwatch, seed_of
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner
@@ -35,7 +35,7 @@ class Learner(NetworkLearner):
     ACTING = (("online", "target"),)
 
     def __init__(self, spec: EnvSpec, config: RainbowConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._online = make_network(spec, config, seed=seed_of(seed, 0), trainable=True)
         self._target = make_network(spec, config, seed=seed_of(seed, 0), trainable=False)

@@ -22,7 +22,7 @@ from reverie.agents.spectral_norm import normalise_layers
 from reverie.agents.value_distributions import midpoints, support
 
 
-class Stream(nn.Module):
+class HeadStream(nn.Module):
     """A hidden layer and a last one, both noisy if the settings have `noisy`."""
 
     def __init__(self, features: int, num_outputs: int, config: RainbowConfig) -> None:
@@ -49,8 +49,8 @@ class Head(nn.Module):
     def __init__(self, features: int, num_actions: int, config: RainbowConfig) -> None:
         super().__init__()
         self._shape = (num_actions, outputs(config))
-        self.advantage = Stream(features, num_actions * outputs(config), config)
-        self.value = Stream(features, outputs(config), config) if config.dueling else None
+        self.advantage = HeadStream(features, num_actions * outputs(config), config)
+        self.value = HeadStream(features, outputs(config), config) if config.dueling else None
 
     def forward(self, x: Tensor) -> Tensor:
         """The numbers."""

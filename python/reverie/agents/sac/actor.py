@@ -10,7 +10,7 @@ from reverie.agents.continuous import ActionScale
 from reverie.agents.core import ActorArguments, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.noise import NoiseExploration
-from reverie.agents.replay_actor import Choice, ReplayActor
+from reverie.agents.replay_actor import ActionChoice, ReplayActor
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.networks import GreedyPolicy
 
@@ -29,10 +29,10 @@ class Actor(ReplayActor):
         self._config = config
         self._random_steps = config.random_steps // config.num_actors
 
-    def _choose(self, obs: NDArray[Any]) -> Choice:
+    def _choose(self, obs: NDArray[Any]) -> ActionChoice:
         theta = self._config.theta_at(self.env_steps * self._config.num_actors)
         if self.env_steps < self._random_steps:
             actions = self._exploration.uniform(self._rng, self._begins, theta)
         else:
             actions = self._policy.noisy(obs, self._exploration.normal(self._rng, self._begins, theta))
-        return Choice(actions, self._scale.to_env(actions))
+        return ActionChoice(actions, self._scale.to_env(actions))

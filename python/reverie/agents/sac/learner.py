@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from reverie.agents.continuous import critics_priorities, make_critics, q_values_of, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import NetworkLearner, float32
@@ -40,7 +40,7 @@ class Learner(NetworkLearner):
     RATES: ClassVar = {"critics": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: SacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._target_entropy = config.entropy_per_action * spec.action_size
         self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reverie.agents.continuous import critics_priorities, make_critics, make_tanh_policy, q_values_of, q_values_of_some
 from reverie.agents.core import Stopwatch, seed_of
-from reverie.agents.draws import Draws
+from reverie.agents.draws import TableDraws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.learning import NetworkLearner, float32
 from reverie.agents.optimizers import adam, descend
@@ -29,7 +29,7 @@ class Learner(NetworkLearner):
     RATES: ClassVar = {"critics": "critic_learning_rate"}
 
     def __init__(self, spec: EnvSpec, config: Td3Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        super().__init__(client, watch=watch, draws=TableDraws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
             make_tanh_policy(spec, config.policy_hidden, seed=seed_of(seed, 0), trainable=t) for t in (True, False)

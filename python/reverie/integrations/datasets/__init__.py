@@ -6,7 +6,16 @@ Each format needs an extra of its own: `reverie[parquet]`, `reverie[minari]`, `r
 from reverie.integrations.datasets.exporting import export_table
 from reverie.integrations.datasets.formats import open_dataset
 from reverie.integrations.datasets.importing import import_dataset
-from reverie.integrations.datasets.reports import Report
-from reverie.integrations.datasets.sources import Block, DatasetError, EpisodeRow, Source
+from reverie.integrations.datasets.reports import TransferReport
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow, RowBlock
 
-__all__ = ["Block", "DatasetError", "EpisodeRow", "Report", "Source", "export_table", "import_dataset", "open_dataset"]
+__all__ = [
+    "DatasetError",
+    "DatasetSource",
+    "EpisodeRow",
+    "RowBlock",
+    "TransferReport",
+    "export_table",
+    "import_dataset",
+    "open_dataset",
+]

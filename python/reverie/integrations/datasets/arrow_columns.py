@@ -16,7 +16,7 @@ from reverie._nest import named_dtype
 from reverie.integrations.datasets.sources import DatasetError, shape_of
 from reverie.specs import TensorSpec
 
-__all__ = ["Column", "field_of", "inferred", "to_arrow"]
+__all__ = ["FileColumn", "field_of", "inferred", "to_arrow"]
 
 #: The metadata of a field that describes the array that its values were.
 KEY = b"reverie"
@@ -27,7 +27,7 @@ LONGEST_LIST = 32
 Reader = Callable[[Any], npt.NDArray[Any]]
 
 
-class Column:
+class FileColumn:
     """A column of a file.
 
     Args:
@@ -82,7 +82,7 @@ def to_arrow(rows: npt.NDArray[Any], field: pa.Field) -> pa.Array:
     return pa.array(flat, type=field.type)
 
 
-def written_by_reverie(field: pa.Field) -> Column | None:
+def written_by_reverie(field: pa.Field) -> FileColumn | None:
     """The column of a field that `field_of` made; None for any other field."""
     about = (field.metadata or {}).get(KEY)
     if about is None:
@@ -99,7 +99,7 @@ def written_by_reverie(field: pa.Field) -> Column | None:
             return data[start : start + count * width].view(dtype).reshape(count, *shape)
         return flat_values(values, dtype).reshape(count, *shape)
 
-    return Column(field.name, TensorSpec(shape, dtype), read)
+    return FileColumn(field.name, TensorSpec(shape, dtype), read)
 
 
 def flat_values(values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -112,7 +112,7 @@ def flat_values(values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
-def inferred(field: pa.Field, first: Any, where: str) -> Column:
+def inferred(field: pa.Field, first: Any, where: str) -> FileColumn:
     """The column of a field that another program wrote; its shape is that of the first row.
 
     Args:
@@ -151,7 +151,7 @@ def inferred(field: pa.Field, first: Any, where: str) -> Column:
             )
         return flat.reshape(len(values), *spec.shape)
 
-    return Column(field.name, spec, read)
+    return FileColumn(field.name, spec, read)
 
 
 def refuse_nulls(values: Any, name: str, where: str) -> None:
@@ -197,7 +197,7 @@ def is_image(kind: Any) -> bool:
     }
 
 
-def _images(field: pa.Field, first: Any, where: str) -> Column:
+def _images(field: pa.Field, first: Any, where: str) -> FileColumn:
     """A column of encoded images, as uint8 `[height, width, channels]`."""
     try:
         from PIL import Image
@@ -223,4 +223,4 @@ def _images(field: pa.Field, first: Any, where: str) -> Column:
             raise DatasetError(f"{where}: column '{field.name}' has images of different sizes or types")
         return np.stack(images) if images else np.empty((0, *shape.shape), shape.dtype)
 
-    return Column(field.name, TensorSpec(shape.shape, shape.dtype), read)
+    return FileColumn(field.name, TensorSpec(shape.shape, shape.dtype), read)

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from reverie.client import Client
-from reverie.integrations.datasets.reports import Budget, Progress, Report
-from reverie.integrations.datasets.sources import Block, DatasetError, Layout
+from reverie.integrations.datasets.reports import Budget, Progress, TransferReport
+from reverie.integrations.datasets.sources import DatasetError, Layout, RowBlock
 from reverie.integrations.datasets.tables import TableReader
 from reverie.specs import TensorSpec
 
@@ -41,7 +41,7 @@ def export_table(
     timeout: float | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Report:
+) -> TransferReport:
     """Writes the items that a table has now to a new file or folder, in the order of their insertion.
 
     It counts as no sample and waits for no rate limiter; other calls go on meanwhile. Items that leave the table before
@@ -78,7 +78,7 @@ def export_table(
     as_ = "episodes" if reader.layout == "steps" else "items"
     if reader.layout == "items" and max_episodes is not None:
         raise ValueError(f"max_episodes is for tables of episodes or sequences; the items of '{table}' have no steps")
-    report = Report(str(path), format, table, as_)
+    report = TransferReport(str(path), format, table, as_)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_writer(format, path, reader.like, reader.specs, reader.layout, options) as writer:
         for block in _within(reader, budget, report):
@@ -127,7 +127,7 @@ def open_writer(
     return LeRobotWriter(path, like, specs, **options)
 
 
-def _within(reader: TableReader, budget: Budget, report: Report) -> Iterator[Block]:
+def _within(reader: TableReader, budget: Budget, report: TransferReport) -> Iterator[RowBlock]:
     """The rows within the budget, counted; of steps, one item at a time."""
     for block in reader.blocks():
         for part in _items(block):
@@ -147,7 +147,7 @@ def _within(reader: TableReader, budget: Budget, report: Report) -> Iterator[Blo
                 return
 
 
-def _items(block: Block) -> Iterator[Block]:
+def _items(block: RowBlock) -> Iterator[RowBlock]:
     """The parts of a block that belong to one item each; the block itself where rows are items."""
     if block.episodes is None:
         yield block

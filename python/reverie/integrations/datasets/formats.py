@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from reverie.integrations.datasets.exporting import Format
-from reverie.integrations.datasets.sources import DatasetError, Source
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource
 
 __all__ = ["format_of", "open_dataset"]
 
@@ -19,7 +19,7 @@ def open_dataset(
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     episode: str | None = None,
-) -> Source:
+) -> DatasetSource:
     """Opens a data set on the disk. Reads its description, and of some files the first row.
 
     Args:

@@ -11,8 +11,8 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie.client import Client
-from reverie.integrations.datasets.reports import Budget, Progress, Report
-from reverie.integrations.datasets.sources import DatasetError, EpisodeRow, Source
+from reverie.integrations.datasets.reports import Budget, Progress, TransferReport
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow
 from reverie.specs import TensorSpec
 
 __all__ = ["As", "import_dataset"]
@@ -26,7 +26,7 @@ FLAGS = ("terminated", "truncated")
 def import_dataset(
     client: Client,
     table: str,
-    source: Source,
+    source: DatasetSource,
     *,
     as_: As = "auto",
     n_step: int = 1,
@@ -40,7 +40,7 @@ def import_dataset(
     max_episodes: int | None = None,
     timeout: float | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> TransferReport:
     """Inserts a data set into a table, in its order, and waits until all items are there.
 
     Memory stays bounded: a few MiB of rows are read at a time (of a Minari data set, an episode), and writers wait for
@@ -86,8 +86,8 @@ def import_dataset(
     if as_ == "items" and max_episodes is not None:
         raise ValueError('max_episodes is for rows that are steps, got it with as_="items"')
     budget = Budget(max_bytes, max_steps, max_episodes)
-    report = Report(str(source.path), source.format, table, as_)
-    fill = _Fill(client, table, source, budget, report, progress, priority, timeout)
+    report = TransferReport(str(source.path), source.format, table, as_)
+    fill = _Import(client, table, source, budget, report, progress, priority, timeout)
     client.can_insert(table, timeout=timeout)  # Raises UnknownTableError before a file is read.
     if as_ == "items":
         fill.items()
@@ -106,16 +106,16 @@ def import_dataset(
     return report
 
 
-class _Fill:
+class _Import:
     """One import."""
 
     def __init__(
         self,
         client: Client,
         table: str,
-        source: Source,
+        source: DatasetSource,
         budget: Budget,
-        report: Report,
+        report: TransferReport,
         progress: Progress | None,
         priority: float | Literal["max"] | None,
         timeout: float | None,
@@ -232,7 +232,7 @@ class Append(NamedTuple):
     """The number of its row in the data set, from 0. That of `final_obs` is the next one, where it is not `obs`."""
 
 
-def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
+def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
     Raises:
@@ -263,12 +263,12 @@ def appends(source: Source, steps: Iterator[EpisodeRow] | None = None) -> Iterat
         over = ended and follows
 
 
-def require_transitions(source: Source) -> None:
+def require_transitions(source: DatasetSource) -> None:
     """Raises DatasetError for a data set without the columns that transitions need. Reads no rows."""
     _Split(source)
 
 
-def num_transitions(source: Source) -> int:
+def num_transitions(source: DatasetSource) -> int:
     """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
 
     The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
@@ -301,7 +301,7 @@ class _Split:
         DatasetError: for a data set without the columns that transitions need.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DatasetSource) -> None:
         probe = source.structure.unflatten(source.specs)
         names = list(probe) if isinstance(probe, dict) else []
         missing = [name for name in ("obs", "action", "reward", "terminated") if name not in names]

@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 
 from reverie import _native
 from reverie.integrations.datasets import arrow_columns, videos
-from reverie.integrations.datasets.lerobot_meta import COUNTERS, Episode, Meta, column_of
+from reverie.integrations.datasets.lerobot_meta import COUNTERS, Episode, LeRobotMeta, column_of
 from reverie.integrations.datasets.parquet import BLOCK_BYTES, READ_BYTES, batches_of, damage_named
-from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource, RowBlock, chosen, mismatch, nest_of
 from reverie.specs import TensorSpec
 
 __all__ = ["LeRobotSource"]
 
 
-class LeRobotSource(Source):
+class LeRobotSource(DatasetSource):
     """The frames of a LeRobot data set as steps.
 
     `observation.state` is the column `obs/state`, `action` is `action`, `next.reward` is `reward`, `next.done` is
@@ -45,7 +45,7 @@ class LeRobotSource(Source):
         self, path: str | Path, *, columns: Sequence[str] | None = None, rename: Mapping[str, str] | None = None
     ) -> None:
         self.path = Path(path)
-        self.meta = Meta(self.path)
+        self.meta = LeRobotMeta(self.path)
         self.num_episodes, self.num_rows = self.meta.num_episodes, self.meta.num_rows
         rename = dict(rename or {})
         for feature in rename:
@@ -92,7 +92,7 @@ class LeRobotSource(Source):
         if about["dtype"] == "video":
             videos.require(path)
 
-    def _readers(self, file: Path) -> dict[str, arrow_columns.Column]:
+    def _readers(self, file: Path) -> dict[str, arrow_columns.FileColumn]:
         """The columns of the Parquet files, by their features."""
         names = [feature for feature in self._features if feature not in self._videos]
         with damage_named(file), pq.ParquetFile(file) as opened:
@@ -107,7 +107,7 @@ class LeRobotSource(Source):
             for name in names
         }
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The rows; a block has at most 4 MiB of arrays, or one row, and rows of one episode."""
         size = self.row_bytes
         rows = max(1, min(4096, BLOCK_BYTES // max(size, 1))) if size is not None else 512
@@ -124,7 +124,7 @@ class LeRobotSource(Source):
                                 raise DatasetError(f"{file}: it has rows of episode {index}, which is not described")
                             columns = self._rows(part, episodes[index], read[index] == 0, open_videos)
                             read[index] += part.num_rows
-                            yield Block(columns, np.full(part.num_rows, index, np.int64))
+                            yield RowBlock(columns, np.full(part.num_rows, index, np.int64))
         finally:
             for video in open_videos.values():
                 video.close()

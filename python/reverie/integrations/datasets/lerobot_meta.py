@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from reverie.integrations.datasets.parquet import damage_named
 from reverie.integrations.datasets.sources import DatasetError
 
-__all__ = ["Episode", "Meta", "column_of", "feature_of"]
+__all__ = ["Episode", "LeRobotMeta", "column_of", "feature_of"]
 
 #: Features that number rows, which the order of rows and episodes shows as well.
 COUNTERS = ("index", "episode_index", "frame_index")
@@ -33,7 +33,7 @@ class Episode:
     """The file of each video, and the second in it at which the episode begins."""
 
 
-class Meta:
+class LeRobotMeta:
     """The description of the data set in a folder.
 
     Raises:

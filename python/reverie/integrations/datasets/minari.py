@@ -20,7 +20,15 @@ except ImportError as error:
 
 from reverie import _native
 from reverie.integrations.datasets.drafts import draft_of, publish
-from reverie.integrations.datasets.sources import Block, DatasetError, Source, chosen, mismatch, nest_of, shape_of
+from reverie.integrations.datasets.sources import (
+    DatasetError,
+    DatasetSource,
+    RowBlock,
+    chosen,
+    mismatch,
+    nest_of,
+    shape_of,
+)
 from reverie.specs import TensorSpec
 
 __all__ = ["MinariSource", "MinariWriter"]
@@ -37,7 +45,7 @@ NAMES = {
 }
 
 
-class MinariSource(Source):
+class MinariSource(DatasetSource):
     """The steps of a Minari data set: `obs`, `action`, `reward`, `terminated`, `truncated`.
 
     Every episode has one more row, with its last observation and zeros. Images that Minari stored as JPEG are decoded.
@@ -81,7 +89,7 @@ class MinariSource(Source):
         found: dict[str, str | int | float] = {"id": str(self._dataset.id)}
         return found if self._dataset.spec.env_spec is None else {**found, "env": self._dataset.spec.env_spec.id}
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The rows; a block has rows of one episode."""
         for number, episode in enumerate(self._episodes()):
             leaves, _ = _native.flatten(episode)
@@ -91,7 +99,7 @@ class MinariSource(Source):
                     raise DatasetError(f"{self.path}, episode {number}: column '{path}' is {found}")
             for start in range(0, len(columns[0]), ROWS):
                 rows = [column[start : start + ROWS] for column in columns]
-                yield Block(rows, np.full(len(rows[0]), number, np.int64))
+                yield RowBlock(rows, np.full(len(rows[0]), number, np.int64))
 
     def _episodes(self) -> Iterator[dict[str, Any]]:
         """Each episode as a nest of arrays of one length."""

@@ -21,7 +21,7 @@ except ImportError as error:
 from reverie import _native
 from reverie.integrations.datasets import arrow_columns, nests
 from reverie.integrations.datasets.drafts import draft_of, publish
-from reverie.integrations.datasets.sources import Block, DatasetError, Layout, Source, chosen, nest_of
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource, Layout, RowBlock, chosen, nest_of
 from reverie.specs import TensorSpec
 
 __all__ = ["ParquetSource", "ParquetWriter"]
@@ -50,7 +50,7 @@ def damage_named(path: object) -> Iterator[None]:
         raise DatasetError(f"{path}: not a readable Parquet file: {reason}") from error
 
 
-class ParquetSource(Source):
+class ParquetSource(DatasetSource):
     """The rows of a Parquet file, or of all Parquet files of a folder in the order of their names.
 
     Args:
@@ -105,7 +105,7 @@ class ParquetSource(Source):
             _, self.structure = _native.flatten(nest_of({structure.paths[index]: None for index in kept}))
             kept.sort(key=lambda index: self.structure.paths.index(structure.paths[index]))
         self._columns = [
-            cast("arrow_columns.Column", arrow_columns.written_by_reverie(schema.field(structure.paths[index])))
+            cast("arrow_columns.FileColumn", arrow_columns.written_by_reverie(schema.field(structure.paths[index])))
             for index in kept
         ]
         self.specs = [column.spec for column in self._columns]
@@ -163,7 +163,7 @@ class ParquetSource(Source):
                 return batch
             return _no_rows(file.schema_arrow)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The rows; a block has at most 4 MiB of arrays, or one row."""
         size = self.row_bytes
         rows = max(1, min(8192, BLOCK_BYTES // max(size, 1))) if size is not None else 512
@@ -193,7 +193,7 @@ class ParquetSource(Source):
                 before = numbers[-1]
         return self.num_episodes
 
-    def _block(self, batch: pa.RecordBatch, passed: int) -> Block:
+    def _block(self, batch: pa.RecordBatch, passed: int) -> RowBlock:
         columns = [column.read(_inner(batch, column.path)) for column in self._columns]
         episodes = priorities = None
         if self._episode is not None:
@@ -207,9 +207,9 @@ class ParquetSource(Source):
             episodes = passed + np.concatenate([[0], np.cumsum(ends)[:-1]]).astype(np.int64)
         if self._priority is not None:
             priorities = batch.column(self._priority).to_numpy(zero_copy_only=False)
-        return Block(columns, episodes, priorities)
+        return RowBlock(columns, episodes, priorities)
 
-    def _ends(self, block: Block, row: int) -> bool:
+    def _ends(self, block: RowBlock, row: int) -> bool:
         return any(bool(block.columns[index][row]) for index in self._flags)
 
 
@@ -248,7 +248,7 @@ class ParquetWriter:
         self._waiting_bytes = 0
         self._episodes = 0
 
-    def write(self, block: Block) -> None:
+    def write(self, block: RowBlock) -> None:
         """Appends rows. Blocks while a row group is written to the disk."""
         pairs = zip(block.columns, self._fields, strict=True)
         arrays = [arrow_columns.to_arrow(column, field) for column, field in pairs]
@@ -264,7 +264,7 @@ class ParquetWriter:
 
     def write_episode(self, columns: Sequence[npt.NDArray[Any]]) -> None:
         """Appends the rows of one episode, columns `[T, ...]`, as `write` does."""
-        self.write(Block(list(columns), np.full(len(columns[0]), self._episodes, np.int64), None))
+        self.write(RowBlock(list(columns), np.full(len(columns[0]), self._episodes, np.int64), None))
 
     def describe(self, about: Mapping[str, str | int | float]) -> None:
         """Adds facts about the file, which `ParquetSource.details` returns."""

@@ -8,14 +8,14 @@ from typing import Literal
 
 from reverie import _checks
 
-__all__ = ["Budget", "Limit", "Progress", "Report"]
+__all__ = ["Budget", "Limit", "Progress", "TransferReport"]
 
 #: The limits of an import or export.
 Limit = Literal["max_bytes", "max_steps", "max_episodes"]
 
 
 @dataclasses.dataclass(slots=True)
-class Report:
+class TransferReport:
     """The figures of an import or export so far."""
 
     path: str
@@ -43,7 +43,7 @@ class Report:
 
 
 #: Called now and then with the report so far.
-Progress = Callable[[Report], None]
+Progress = Callable[[TransferReport], None]
 
 
 class Budget:

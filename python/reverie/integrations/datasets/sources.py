@@ -15,7 +15,7 @@ import numpy.typing as npt
 from reverie import _native
 from reverie.specs import TensorSpec
 
-__all__ = ["Block", "DatasetError", "EpisodeRow", "Layout", "Source"]
+__all__ = ["DatasetError", "DatasetSource", "EpisodeRow", "Layout", "RowBlock"]
 
 #: The kind of a row: a step of an episode, or an item of a table.
 Layout = Literal["steps", "items"]
@@ -25,7 +25,7 @@ class DatasetError(ValueError):
     """A data set is damaged, of another format, or holds what a table or a format cannot; the text has the path."""
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Consecutive rows of a data set."""
 
     columns: list[npt.NDArray[Any]]
@@ -38,15 +38,15 @@ class Block(NamedTuple):
     def __len__(self) -> int:
         return len(self.columns[0]) if self.episodes is None else len(self.episodes)
 
-    def part(self, start: int, stop: int) -> Block:
+    def part(self, start: int, stop: int) -> RowBlock:
         """The rows from `start` up to `stop`."""
-        return Block(
+        return RowBlock(
             [column[start:stop] for column in self.columns],
             None if self.episodes is None else self.episodes[start:stop],
             None if self.priorities is None else self.priorities[start:stop],
         )
 
-    def head(self, rows: int) -> Block:
+    def head(self, rows: int) -> RowBlock:
         """The first rows."""
         return self.part(0, rows)
 
@@ -64,7 +64,7 @@ class EpisodeRow(NamedTuple):
     """The priority of the item that the episode was; None where it is not known."""
 
 
-class Source(abc.ABC):
+class DatasetSource(abc.ABC):
     """A data set on the disk; `open_dataset` makes one.
 
     A step of reinforcement learning has the columns `obs`, `action`, `reward`, `terminated` and `truncated`, and may
@@ -88,7 +88,7 @@ class Source(abc.ABC):
     num_rows: int | None
 
     @abc.abstractmethod
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The rows, in order, a bounded number at a time. Each call begins again.
 
         Raises:

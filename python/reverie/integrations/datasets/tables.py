@@ -11,7 +11,7 @@ import numpy.typing as npt
 from reverie import _native
 from reverie.client import Client
 from reverie.errors import RaggedError, UnknownKeyError
-from reverie.integrations.datasets.sources import Block, DatasetError, Layout
+from reverie.integrations.datasets.sources import DatasetError, Layout, RowBlock
 from reverie.specs import TensorSpec
 from reverie.types import Batch
 
@@ -78,7 +78,7 @@ class TableReader:
         ragged: Any = "values" if cells else None
         return self._client.get(self._table, keys, columns=self._columns, ragged=ragged, timeout=self._timeout)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The items; a block has about 4 MiB, or one item. Rows of steps are numbered by their item.
 
         Raises:
@@ -94,7 +94,7 @@ class TableReader:
                 number += len(batch)
                 self._item_bytes = max(1, sum(leaf.nbytes for leaf in leaves) // len(batch))
                 priorities = np.repeat(batch.info.priority, lengths)
-                yield Block(leaves, np.repeat(items, lengths) if self._ragged else None, priorities)
+                yield RowBlock(leaves, np.repeat(items, lengths) if self._ragged else None, priorities)
             at += count
 
     def _present(self, keys: npt.NDArray[np.int64]) -> Iterator[Batch]:

@@ -34,7 +34,7 @@ from reverie.runners.checkpoints.finished_runs import (
     result_of,
     same_training,
 )
-from reverie.runners.checkpoints.replays import Replays, journal_hint, place_replays
+from reverie.runners.checkpoints.replays import ReplayFolders, journal_hint, place_replays
 from reverie.runners.checkpoints.run_checkpoints import (
     load_run,
     not_saved,
@@ -58,7 +58,7 @@ __all__ = [
     "ChangedSettingsError",
     "CheckpointError",
     "EarlierRun",
-    "Replays",
+    "ReplayFolders",
     "RunExistsError",
     "RunFiles",
     "RunInUseError",

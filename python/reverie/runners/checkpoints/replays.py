@@ -43,7 +43,7 @@ DRAWS = "replay_draws"
 
 
 @dataclass(frozen=True)
-class Replays:
+class ReplayFolders:
     """The places in which the servers of a run keep their tables."""
 
     storages: tuple[ReplayStorage, ...]
@@ -71,7 +71,7 @@ class Replays:
 
 def place_replays(
     folder: Path | None, resume: Path | None, topology: Topology, state: dict[str, Any] | None
-) -> Replays:
+) -> ReplayFolders:
     """The places of the tables of a run, which writes into `folder` and resumes `state` of `resume`.
 
     Without either there is nothing to write or to start from. Raises `CheckpointError` if the tables are missing.
@@ -79,7 +79,7 @@ def place_replays(
     count, journaled = topology.num_servers, has_journal(topology.run)
     if folder is None:
         if resume is None:
-            return Replays((ReplayStorage(),) * count)
+            return ReplayFolders((ReplayStorage(),) * count)
         folder = resume.parent
     place = topology.run.replay_journal if journaled else JOURNAL_IN_RUN
     base = folder if place in (None, JOURNAL_IN_RUN) else _own_part(Path(place), folder, topology)
@@ -110,12 +110,12 @@ def place_replays(
         for part, path, one in zip(parts, tables, draws, strict=True)
     ]
     abandoned = set() if resume is None else {name_of(one) for one in later_than(resume, folder)}
-    return Replays(tuple(storages), ours, journaled, abandoned)
+    return ReplayFolders(tuple(storages), ours, journaled, abandoned)
 
 
 def _continued(
     resume: Path, base: Path, topology: Topology, tables: Sequence[Path], draws: Sequence[dict[str, Any]]
-) -> Replays:
+) -> ReplayFolders:
     """The folders of the journal that the checkpoint `resume` is of."""
     storages = []
     for path, one in zip(tables, draws, strict=True):
@@ -136,7 +136,7 @@ def _continued(
             )
         storages.append(_storage(part, topology, continues=True, samples=one["samples"], lost=one["lost"]))
     assert storages[0].journal is not None
-    return Replays(tuple(storages), _replay_of(Path(storages[0].journal.path)), journaled=True)
+    return ReplayFolders(tuple(storages), _replay_of(Path(storages[0].journal.path)), journaled=True)
 
 
 def journal_hint(path: Path) -> str:
@@ -180,7 +180,7 @@ def named_from(folder: Path, tables: Path) -> str:
     return os.path.abspath(tables) if Path(relative).parts[0] == os.pardir else relative
 
 
-def remove_unnamed(folder: Path, replays: Replays) -> None:
+def remove_unnamed(folder: Path, replays: ReplayFolders) -> None:
     """Remove tables that no checkpoint in `folder` names, except the newest of each server.
 
     The servers of the run wrote them for checkpoints that could not be written, or were replaced by others of the same

@@ -23,7 +23,7 @@ from reverie.runners.checkpoints.checkpoint_files import (
     remove_outdated,
     save,
 )
-from reverie.runners.checkpoints.replays import Replays, named_from, remove_replays, remove_unnamed
+from reverie.runners.checkpoints.replays import ReplayFolders, named_from, remove_replays, remove_unnamed
 from reverie.runners.checkpoints.setting_changes import (
     MUST_STAY,
     ChangedSettingsError,
@@ -48,7 +48,7 @@ def save_run(folder: Path, agent: Agent, topology: Topology, state: dict[str, An
     return save(folder, state["env_steps"], {**state, "weights": weights, REPLAY: paths}, preset)
 
 
-def replace_older(path: Path, tables: list[Path], replays: Replays) -> Saved:
+def replace_older(path: Path, tables: list[Path], replays: ReplayFolders) -> Saved:
     """Remove the checkpoints that the new one at `path` replaces, and tables that none needs; returns its event.
 
     `tables` are those of the new one. Checkpoints of the run as it went on before from the one that it resumed are
@@ -69,7 +69,7 @@ def replace_older(path: Path, tables: list[Path], replays: Replays) -> Saved:
     return Saved(env_steps_of(path), path, problem, gone)
 
 
-def not_saved(folder: Path, env_steps: int, error: OSError, replays: Replays, *, is_last: bool) -> NotSaved:
+def not_saved(folder: Path, env_steps: int, error: OSError, replays: ReplayFolders, *, is_last: bool) -> NotSaved:
     """The event of a checkpoint that could not be written into `folder`; keeps its tables from displacing others."""
     with suppress(OSError):  # the next one tries again
         remove_unnamed(folder, replays)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from reverie.agents.agent import Agent
-from reverie.agents.core import CompileNote, CompilePlan, Crash, RunSettings, Weights
+from reverie.agents.core import CompileNote, CompilePlan, EnvironmentCrash, RunSettings, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.client import Client
 from reverie.pages import Page
@@ -34,7 +34,7 @@ class RoleName:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ShardEndpoint:
     """The address of a shard, and the credentials that its clients need."""
 
     address: str
@@ -47,7 +47,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Serving:
+class ShardSettings:
     """The settings of a shard's server."""
 
     host: str = "127.0.0.1"
@@ -62,7 +62,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Setup:
+class RoleSetup:
     """Everything that a role needs to start, or to restart."""
 
     name: RoleName
@@ -78,9 +78,9 @@ class Setup:
     """The number of times that this role was restarted."""
     state: dict[str, Any] | None = None
     """The state that it resumes from."""
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[ShardEndpoint, ...] = ()
     """The shards, for the roles that use them."""
-    serving: Serving | None = None
+    serving: ShardSettings | None = None
     """The server of a shard. A bundle, whose server no other role reaches, has only the storage and the page."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Lost draws of each table, for learners that draw from several shards; see `ReplayStorage`."""
@@ -91,7 +91,7 @@ class Setup:
     epoch: int = 0
     """The number of times that the parameter shards were restarted (always all together)."""
     held: bool = False
-    """Whether a learner starts as after `Hold`. One that is restarted while it is held makes no update in between."""
+    """Whether a learner starts as after `PauseUpdates`; one that is restarted during a pause makes no update."""
     compiling: CompilePlan | None = None
     """The plan of the updates that a learner compiles."""
     reports_shards: bool = False
@@ -107,7 +107,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Save:
+class SaveState:
     """Answer with `SavedState`."""
 
     number: int
@@ -116,15 +116,15 @@ class Save:
 
 
 @dataclass(frozen=True)
-class Hold:
-    """A learner makes no update until `Resume`, and answers with `Holding`. A bundle does not act either."""
+class PauseUpdates:
+    """A learner makes no update until `ResumeUpdates`; the answer is `UpdatesPaused`. A bundle does not act either."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Resume:
-    """A learner ends its `Hold`."""
+class ResumeUpdates:
+    """A learner makes updates again."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Follow:
+class FollowParameterShards:
     """A learner connects to the new addresses of the parameter shards, which were restarted."""
 
     parameters: ParameterAddresses
@@ -151,20 +151,20 @@ class Follow:
 
 
 @dataclass(frozen=True)
-class Publish:
+class ShowFigures:
     """A shard or bundle with the page of the run shows these figures. It is not answered."""
 
     figures: dict[str, Any]
 
 
-Command = Stop | Save | Hold | Resume | ActAgain | Evaluate | Follow | Publish
+Command = Stop | SaveState | PauseUpdates | ResumeUpdates | ActAgain | Evaluate | FollowParameterShards | ShowFigures
 
 
 # From a role.
 
 
 @dataclass(frozen=True)
-class Ready:
+class RoleReady:
     """The role is ready. A shard reports its address; every role its process and host."""
 
     pid: int
@@ -177,7 +177,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Acted:
+class ActorReport:
     """Report of an actor. Counts cover its whole run; returns, crashes and seconds the time since its last report."""
 
     env_steps: int
@@ -185,7 +185,7 @@ class Acted:
     """Version of the weights that it acts with; -1 before the first."""
     state: dict[str, Any]
     returns: tuple[float, ...] = ()
-    crashes: tuple[Crash, ...] = ()
+    crashes: tuple[EnvironmentCrash, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     waits: str = ""
     """The reason for its wait; empty if it does not wait."""
@@ -194,7 +194,7 @@ class Acted:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearnerReport:
     """Report of a learner."""
 
     version: int
@@ -212,7 +212,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Served:
+class ShardReport:
     """Report of a shard: its tables' figures, why requests wait, and the address of the run's page if it has that."""
 
     figures: dict[str, float]
@@ -221,17 +221,17 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Bundled:
+class BundleReport:
     """Report of a bundle: the reports of its actor, learner and tables."""
 
-    acted: Acted
-    learnt: Learnt
-    served: Served
+    acted: ActorReport
+    learnt: LearnerReport
+    served: ShardReport
 
 
 @dataclass(frozen=True)
 class SavedState:
-    """The answer to `Save`: the state of a learner or parameter shard, and the path of a server's tables."""
+    """The answer to `SaveState`: the state of a learner or parameter shard, and the path of a server's tables."""
 
     number: int
     state: Any = None
@@ -250,8 +250,8 @@ class SavedState:
 
 
 @dataclass(frozen=True)
-class Holding:
-    """The answer to `Hold`: the learner makes no update any more."""
+class UpdatesPaused:
+    """The answer to `PauseUpdates`: the learner makes no update any more."""
 
     number: int
 
@@ -267,7 +267,7 @@ class EvaluationDone:
 
 
 @dataclass(frozen=True)
-class Failed:
+class RoleFailed:
     """An exception ended the role; `transient` if a restart may help."""
 
     error: str
@@ -278,10 +278,21 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Died:
+class RoleEnded:
     """The role's process has ended."""
 
     reason: str
 
 
-Report = Ready | Acted | Learnt | Served | Bundled | SavedState | Holding | EvaluationDone | Failed | Died
+Report = (
+    RoleReady
+    | ActorReport
+    | LearnerReport
+    | ShardReport
+    | BundleReport
+    | SavedState
+    | UpdatesPaused
+    | EvaluationDone
+    | RoleFailed
+    | RoleEnded
+)

@@ -42,7 +42,7 @@ class ParameterAddresses(Protocol):
         """A learner's end. Does not wait for the shards."""
 
 
-class Reply(NamedTuple):
+class ShardResponse(NamedTuple):
     """The response to a question."""
 
     answer: Any
@@ -50,15 +50,15 @@ class Reply(NamedTuple):
     """The exception that the question raised, as text; empty if none."""
 
 
-def reply_to(question: Any, answer: Callable[[Any], Any]) -> Reply:
+def reply_to(question: Any, answer: Callable[[Any], Any]) -> ShardResponse:
     """The shard's answer or its refusal: a question that raises does not end a shard that other learners need."""
     try:
-        return Reply(answer(question))
+        return ShardResponse(answer(question))
     except Exception as error:
-        return Reply(None, f"{type(error).__name__}: {error}")
+        return ShardResponse(None, f"{type(error).__name__}: {error}")
 
 
-def answers_of(replies: Sequence[Reply]) -> list[Any]:
+def answers_of(replies: Sequence[ShardResponse]) -> list[Any]:
     """The answers. Raises RuntimeError if one is a refusal."""
     for index, reply in enumerate(replies):
         if reply.refusal:

@@ -70,7 +70,7 @@ def samples_of(client: Any) -> dict[str, int]:
 def samples_at(
     draws: Mapping[str, Any], samples: Sequence[Mapping[str, int]], lost: Sequence[Mapping[str, int]]
 ) -> list[dict[str, int]]:
-    """The `samples` of each server at the state of a learner, which has `draws` (`Draws.state_dict`).
+    """The `samples` of each server at the state of a learner, which has `draws` (`TableDraws.state_dict`).
 
     Learner and servers answer one after another, and the learner draws meanwhile: a kill loses these draws, too. The
     draws that the servers counted before or after the learner's state are divided among them in proportion to their

@@ -32,9 +32,9 @@ class WeightsChannel:
         """The learner's end; `generation` is how often it was restarted."""
         return WeightsPublisher(self.channel, generation)
 
-    def source(self) -> Subscription:
+    def source(self) -> WeightSubscription:
         """The actor's end."""
-        return Subscription(self.channel.subscriber())
+        return WeightSubscription(self.channel.subscriber())
 
 
 class WeightsPublisher:
@@ -65,7 +65,7 @@ class WeightsPublisher:
         return ""
 
 
-class Subscription:
+class WeightSubscription:
     """A `WeightSource`, from which an actor pulls weights. Not thread-safe."""
 
     def __init__(self, subscriber: Subscriber) -> None:

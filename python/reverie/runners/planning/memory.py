@@ -10,7 +10,7 @@ from reverie import _memory
 from reverie._picklable import Picklable
 from reverie.runners.planning.devices import require_gpus
 from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, gib
-from reverie.runners.planning.nodes import Node, place
+from reverie.runners.planning.nodes import ClusterNode, place
 from reverie.runners.planning.topology import Topology
 
 SMALLER = {
@@ -37,7 +37,7 @@ class DoesNotFitError(Picklable, MemoryError):
         )
 
 
-def require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[Node] | None) -> None:
+def require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[ClusterNode] | None) -> None:
     """Raise `DoesNotFitError`, or `NoRoomError` for a node, if a run needs more memory than is free. See `plan`."""
     if nodes is not None:
         require_gpus(topology, gpus := sum(node.gpus for node in nodes), gpus)
@@ -49,8 +49,8 @@ def require_memory(topology: Topology, available_bytes: int | None, nodes: Seque
         raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
 
 
-def this_machine() -> Node:
+def this_machine() -> ClusterNode:
     """This machine as the only node of a cluster, less the memory that the supervisor takes."""
-    return Node(
+    return ClusterNode(
         "this machine", max(0, _memory.available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf
     )

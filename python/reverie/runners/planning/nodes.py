@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reverie._picklable import Picklable
 from reverie.runners.planning.memory_parts import gib
-from reverie.runners.planning.topology import Place, Topology
+from reverie.runners.planning.topology import RolePlace, Topology
 
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?)?", re.IGNORECASE)
@@ -18,7 +18,7 @@ NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d
 class NoRoomError(Picklable, MemoryError):
     """No node of the cluster has room for a role. `.role`; `.needed`, `.available` (on the node with most) in bytes."""
 
-    def __init__(self, topology: Topology, place: Place, nodes: Sequence[Node], placed: int) -> None:
+    def __init__(self, topology: Topology, place: RolePlace, nodes: Sequence[ClusterNode], placed: int) -> None:
         self.role, self.needed = place.role, place.memory_bytes
         self.available = max((node.memory for node in nodes), default=0)
         count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
@@ -33,7 +33,7 @@ class NoRoomError(Picklable, MemoryError):
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """One machine of a cluster, and its free memory, CPUs and GPUs."""
 
     name: str
@@ -43,7 +43,7 @@ class Node:
     gpus: float = 0.0
 
 
-def parse_nodes(text: str) -> list[Node]:
+def parse_nodes(text: str) -> list[ClusterNode]:
     """Parse a description of nodes, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
 
     Raises ValueError for text that is not of this form.
@@ -57,10 +57,10 @@ def parse_nodes(text: str) -> list[Node]:
     count, memory, cpus, gpus = int(found[1] or 1), float(found[2]) * UNITS[found[3].upper()], found[4], found[5]
     if not count or not memory:
         raise ValueError(f"a node is {text!r}: there must be at least one, with some memory")
-    return [Node(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
+    return [ClusterNode(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
 
 
-def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter[str]]]:
+def place(topology: Topology, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, Counter[str]]]:
     """Place roles on nodes in the order in which they start, each on the node with most memory left.
 
     A role that asks for a GPU goes to a node with one left. Nodes with enough CPUs left are preferred. Raises
@@ -79,7 +79,7 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
             wanted = one.num_cpus * share
             best = max(able, key=lambda i: (left[i].cpus >= wanted, left[i].memory))
             node = left[best]
-            left[best] = Node(
+            left[best] = ClusterNode(
                 node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wanted), node.gpus - one.num_gpus
             )
             roles[best][one.role] += 1
@@ -89,7 +89,7 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
 START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "actor")
 
 
-def missing_memory(asks: int, nodes: Sequence[Node]) -> str:
+def missing_memory(asks: int, nodes: Sequence[ClusterNode]) -> str:
     """The memory that a cluster lacks for a role that needs `asks` bytes on one node; empty if it lacks none."""
     most = max((node.memory for node in nodes), default=0)
     return (
@@ -99,12 +99,12 @@ def missing_memory(asks: int, nodes: Sequence[Node]) -> str:
     )
 
 
-def from_ray(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
+def from_ray(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[ClusterNode]:
     """Nodes that are alive, from `ray.nodes()` and from each node's free resources by its id."""
     found = []
     for node in nodes:
         left = free.get(str(node["NodeID"]), {}) if node["Alive"] else {}
         if left:
             name = str(node["NodeManagerAddress"])
-            found.append(Node(name, int(left.get("memory", 0)), left.get("CPU", 0.0), left.get("GPU", 0.0)))
+            found.append(ClusterNode(name, int(left.get("memory", 0)), left.get("CPU", 0.0), left.get("GPU", 0.0)))
     return found

@@ -23,7 +23,7 @@ from reverie.runners.planning.effects import may_need_note
 from reverie.runners.planning.folders import with_absolute_dataset, with_absolute_folders
 from reverie.runners.planning.memory import require_memory
 from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, on_disk
-from reverie.runners.planning.nodes import Node
+from reverie.runners.planning.nodes import ClusterNode
 from reverie.runners.planning.topology import RunnerName, Topology, counted
 from reverie.runners.planning.turns import require_turns
 from reverie.sharding import shard_table
@@ -47,7 +47,7 @@ def plan(
     num_shards: int = 1,
     runner: RunnerName = "local",
     available_bytes: int | None = None,
-    nodes: Sequence[Node] | None = None,
+    nodes: Sequence[ClusterNode] | None = None,
     check_memory: bool = True,
     check_files: bool = True,
 ) -> Topology:

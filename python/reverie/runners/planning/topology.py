@@ -24,7 +24,7 @@ RunnerName = Literal["local", "process", "ray"]
 
 
 @dataclass(frozen=True)
-class Place:
+class RolePlace:
     """The place in which the roles of one kind run."""
 
     role: str
@@ -97,11 +97,11 @@ class Topology:
         return self.num_actors if self.needs.bundled and self.runner != "local" else self.num_shards
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[RolePlace, ...]:
         """The place of each kind of role. The supervisor runs in this process and is not among them."""
         if self.runner == "local":
             where = "this process, taking turns in one thread"
-            return (Place("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)
+            return (RolePlace("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)
         where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
         if self.runner == "ray":
             where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
@@ -117,7 +117,7 @@ class Topology:
             "evaluator": (1, where, share),
         }
         return tuple(
-            Place(role, count, *properties[role], memory_bytes=self.memory_of(role))
+            RolePlace(role, count, *properties[role], memory_bytes=self.memory_of(role))
             for role, count in self._processes.items()
         )
 

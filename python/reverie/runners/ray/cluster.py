@@ -23,13 +23,22 @@ except ImportError as error:  # pragma: no cover - without the extra
 from reverie.parameters.ray import RayChannel
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.credentials import RunCredentials
-from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
+from reverie.runners.links.messages import (
+    Command,
+    Report,
+    RoleEnded,
+    RoleName,
+    RoleReady,
+    RoleSetup,
+    ShardEndpoint,
+    ShardSettings,
+)
+from reverie.runners.links.parameter_connections import ANSWER_SECONDS, ShardResponse, answers_of, raise_unanswered
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.planning.devices import missing_resource, require_gpus
 from reverie.runners.planning.memory import this_machine
-from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
+from reverie.runners.planning.nodes import ClusterNode, from_ray, missing_memory, place
 from reverie.runners.planning.topology import Topology
 from reverie.runners.ray.cluster_connection import connected
 from reverie.runners.ray.killed_actors import ends_of, wait_for
@@ -53,13 +62,13 @@ def run_on_cluster(run: CheckedRun, address: str | None) -> Result:
         return launch(backend, run)
 
 
-def nodes_to_fit(address: str | None) -> list[Node] | None:
+def nodes_to_fit(address: str | None) -> list[ClusterNode] | None:
     """This machine, if a run with this `address` starts Ray here and so has no other node; else None."""
     starts_here = address is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized()
     return [this_machine()] if starts_here else None
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[ClusterNode]:
     """The nodes of the cluster with their free resources, as Ray's head counts them."""
     return from_ray(ray.nodes(), ray._private.state.available_resources_per_node())
 
@@ -84,7 +93,7 @@ class ActorConnection:
         return answers_of(replies)
 
 
-def _replies(calls: Sequence[Any]) -> list[Reply]:
+def _replies(calls: Sequence[Any]) -> list[ShardResponse]:
     deadline = time.monotonic() + ANSWER_SECONDS
     replies = []
     for index, call in enumerate(calls):
@@ -139,21 +148,23 @@ class Cluster:
         """The channel for weights: Ray's object store."""
         return WeightsChannel(self._parameters)
 
-    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: ShardEndpoint | None) -> ShardSettings:
         """Serve with TLS and the run's token, at its node's address (filled in there), on a new port each time."""
         tls = self._credentials.server(f"shard-{name.index}.reverie")
-        return Serving(token=self._credentials.token, tls=tls, storage=storage)
+        return ShardSettings(token=self._credentials.token, tls=tls, storage=storage)
 
-    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+    def endpoint(self, name: RoleName, ready: RoleReady) -> ShardEndpoint:
         """The address that the shard reported, with the run's token and certificate."""
         assert ready.address is not None
-        return Endpoint(ready.address, self._credentials.token, self._credentials.client(f"shard-{name.index}.reverie"))
+        return ShardEndpoint(
+            ready.address, self._credentials.token, self._credentials.client(f"shard-{name.index}.reverie")
+        )
 
-    def parameter_addresses(self, shards: Sequence[Setup]) -> ActorConnection:
+    def parameter_addresses(self, shards: Sequence[RoleSetup]) -> ActorConnection:
         """The shards' Ray actors."""
         return ActorConnection([self._running[shard.name].host for shard in shards])
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: RoleSetup) -> None:
         """Request an actor from Ray for the role."""
         kind, setup = setup.name.kind, self.placed(setup)
         num_cpus = self._cpus(setup.name)
@@ -193,7 +204,7 @@ class Cluster:
         running.probe.forget()
         return ""
 
-    def placed(self, setup: Setup) -> Setup:
+    def placed(self, setup: RoleSetup) -> RoleSetup:
         """The setup for its place: Ray hides GPUs from a role that requests none, and so it computes on the CPU."""
         if self._gpus[setup.name.kind]:
             return setup
@@ -212,11 +223,11 @@ class Cluster:
         """Send a command; a command for an actor that has ended is lost."""
         running = self._running.get(name)
         if running is not None:
-            with suppress(RayError):  # it is slow and will get to it, or will be reported as `Died`
+            with suppress(RayError):  # it is slow and will get to it, or will be reported as `RoleEnded`
                 ray.get(running.host.receive.remote(command), timeout=SEND_SECONDS)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """Reports of the roles; an actor's `Died` comes after all its other reports."""
+        """Reports of the roles; an actor's `RoleEnded` comes after all its other reports."""
         names = {one.drain: name for name, one in self._running.items()}
         if not names:
             time.sleep(timeout)
@@ -231,16 +242,16 @@ class Cluster:
                 reports, ended = ray.get(drain)
             except RayError as error:  # it ended, or its reports were lost with its node: end it
                 self.kill(name)
-                received.append((name, Died(_reason(error))))
+                received.append((name, RoleEnded(_reason(error))))
                 continue
             received.extend((name, report) for report in reports)
             if ended and not reports:
                 running.ended = True
                 self.kill(name)
-                received.append((name, Died("it ended")))
+                received.append((name, RoleEnded("it ended")))
             else:
                 running.drain, running.drained = running.host.drain.remote(DRAIN_SECONDS), time.monotonic()
-                for ready in [report for report in reports if isinstance(report, Ready)]:
+                for ready in [report for report in reports if isinstance(report, RoleReady)]:
                     running.probe = StopProbe(ready)
         return received
 

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from reverie.runners.links.messages import Acted, Bundled, Learnt, Report, Served
+from reverie.runners.links.messages import ActorReport, BundleReport, LearnerReport, Report, ShardReport
 
 MAX_JOINED = 1000
 """The most returns, crashes and notes of a compiler in one report: the newest."""
-REGULAR = (Acted, Learnt, Served, Bundled)
+REGULAR = (ActorReport, LearnerReport, ShardReport, BundleReport)
 """Reports that a role sends ten times a second."""
 
 
@@ -45,14 +45,14 @@ class ReportQueue:
 def joined(older: Report, newer: Report) -> Report:
     """The newer of two regular reports of one role, with what the older one had of the time before it."""
     match older, newer:
-        case Acted(), Acted():
+        case ActorReport(), ActorReport():
             return replace(
                 newer,
                 returns=(*older.returns, *newer.returns)[-MAX_JOINED:],
                 crashes=(*older.crashes, *newer.crashes)[-MAX_JOINED:],
                 seconds=_sums(older.seconds, newer.seconds),
             )
-        case Learnt(), Learnt():
+        case LearnerReport(), LearnerReport():
             return replace(
                 newer,
                 seconds=_sums(older.seconds, newer.seconds),
@@ -60,11 +60,11 @@ def joined(older: Report, newer: Report) -> Report:
                 shards=older.shards if newer.shards is None else newer.shards,
                 unpublished=newer.unpublished or older.unpublished,
             )
-        case Bundled(), Bundled():
+        case BundleReport(), BundleReport():
             acted, learnt = joined(older.acted, newer.acted), joined(older.learnt, newer.learnt)
-            assert isinstance(acted, Acted)
-            assert isinstance(learnt, Learnt)
-            return Bundled(acted, learnt, newer.served)
+            assert isinstance(acted, ActorReport)
+            assert isinstance(learnt, LearnerReport)
+            return BundleReport(acted, learnt, newer.served)
     return newer
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import ray
 
-from reverie.runners.links.messages import Command, Ready, Report, Setup
-from reverie.runners.links.parameter_connections import Reply, reply_to
+from reverie.runners.links.messages import Command, Report, RoleReady, RoleSetup
+from reverie.runners.links.parameter_connections import ShardResponse, reply_to
 from reverie.runners.ray.killed_actors import wait_for
 from reverie.runners.ray.report_queue import ReportQueue
 from reverie.runners.roles.role_loop import run_role
@@ -28,7 +28,7 @@ class RoleActor:
         self._ended = False
         self._answer: Callable[[Any], Any] | None = None
 
-    def run(self, setup: Setup, killed: Sequence[Any] = ()) -> None:
+    def run(self, setup: RoleSetup, killed: Sequence[Any] = ()) -> None:
         """Run the role until it ends, after the ends of its earlier processes, to which `killed` refers."""
         wait_for(list(killed))
         if setup.serving is not None:
@@ -53,7 +53,7 @@ class RoleActor:
         self._commands.append(command)
         self._arrived.set()
 
-    def answer(self, question: Any) -> Reply:
+    def answer(self, question: Any) -> ShardResponse:
         """Answer a learner's question to a parameter shard, which is reported as ready only once it serves."""
         assert self._answer is not None
         return reply_to(question, self._answer)
@@ -64,7 +64,7 @@ class RoleActor:
 
     def send(self, report: Report) -> None:
         """The role's end: send a report."""
-        if isinstance(report, Ready):
+        if isinstance(report, RoleReady):
             report = replace(report, host=ray.get_runtime_context().get_node_id())
         self._reports.put(report)
         self._has_reports.set()

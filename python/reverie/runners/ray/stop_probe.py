@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from reverie.runners.links.messages import Ready
+from reverie.runners.links.messages import RoleReady
 
 UNANSWERED_SECONDS = 5.0
 """A role's actor answers within a second, even while the role is busy; after this time without an answer its process
@@ -23,7 +23,7 @@ AGAIN_SECONDS = 5.0
 class StopProbe:
     """Checks one role's process on its node, one task at a time. Never blocks on the answer."""
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: RoleReady) -> None:
         self._ready = ready
         self._check: Any = None
         self._next = 0.0

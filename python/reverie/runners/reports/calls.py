@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Calls(Protocol):
+class OrderedCalls(Protocol):
     """Makes calls in order. A call that fails is a `problem`, and does not end the run."""
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie import _checks
-from reverie.agents.core import Crash, EnvironmentCrashedError
+from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError
 from reverie.agents.env_errors import UnsupportedEnvironmentError
 from reverie.agents.environments import EnvSpec, describe, make_one
 from reverie.agents.episodes import Episodes
@@ -244,7 +244,7 @@ class Evaluator:
             with suppress(Exception):  # one that raised may do so again
                 env.close()
             self._envs[i] = make_one(self._env)
-        return EnvironmentCrashedError(Crash(self._env_id, seed, step, place_of(error)), 1)
+        return EnvironmentCrashedError(EnvironmentCrash(self._env_id, seed, step, place_of(error)), 1)
 
     def close(self) -> None:
         """Close the environments."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from reverie._picklable import Picklable
 from reverie.agents.agent import Agent
-from reverie.agents.core import CompileNote, Crash, Weights
+from reverie.agents.core import CompileNote, EnvironmentCrash, Weights
 from reverie.agents.policies import TrainedPolicy, read
 from reverie.agents.policy_records import TrainingRun
 from reverie.runners.planning.topology import Topology
@@ -292,7 +292,7 @@ class EnvironmentRestarted:
     """
 
     env_steps: int
-    crash: Crash
+    crash: EnvironmentCrash
 
 
 @dataclass(frozen=True)

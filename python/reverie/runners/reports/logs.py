@@ -38,7 +38,7 @@ from reverie.runners.reports.sparse_events import SparseEvents
 LOG = "log.jsonl"
 
 
-class Log(Protocol):
+class EventLog(Protocol):
     """Writes events until it is closed. A full disk does not end the run: `problem` has the reason for lost events."""
 
     name: str

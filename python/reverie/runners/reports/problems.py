@@ -70,11 +70,11 @@ def problem_of(event: Event) -> str:
     return ""
 
 
-class Reporting:
+class EventReporter:
     """Passes the events of a run to its callbacks, in order, and logs the problems that they report.
 
     A callback with a true attribute `shows_problems`, such as that of `reverie train`, shows them itself. A callback
-    that is a log (`logs.Log`) and no longer writes is reported once, as `LogNotWritten`.
+    that is a log (`logs.EventLog`) and no longer writes is reported once, as `LogNotWritten`.
     """
 
     def __init__(self, callbacks: Sequence[Callable[[Event], None]]) -> None:

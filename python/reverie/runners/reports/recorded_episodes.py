@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie import _checks, _native
-from reverie.agents.actions import Enumeration
+from reverie.agents.actions import ActionEnumeration
 from reverie.agents.continuous import ActionScale
 from reverie.agents.environments import EnvSpec
 from reverie.agents.observations import unpack
@@ -66,7 +66,7 @@ def record_episodes(
     The columns are `obs` (as the environment with its wrappers returns it, nests as columns `obs/NAME`, frames
     stacked), `action` (as the environment takes it: int64, or float32), `reward` (float32, not clipped or scaled),
     `terminated` and `truncated`. Each episode has one more row with its last observation. Episodes of Atari end with
-    the game and not with a life. A Parquet file names its environment and agent (`Source.details`).
+    the game and not with a life. A Parquet file names its environment and agent (`DatasetSource.details`).
 
     The same arguments give the same data set on the same kind of processor. Blocks until it is written. Up to 8
     episodes are in memory: an environment that never ends needs a `time_limit`.
@@ -241,4 +241,4 @@ class _Player:
         if spec.num_actions is None:
             drawn = self._rng.uniform(-1.0, 1.0, (count, spec.action_size)).astype(np.float32)
             return ActionScale(spec).to_env(drawn)
-        return Enumeration(spec.action_sizes).to_env(self._rng.integers(spec.num_actions, size=count))
+        return ActionEnumeration(spec.action_sizes).to_env(self._rng.integers(spec.num_actions, size=count))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from reverie import _checks
-from reverie.runners.reports.calls import BackgroundCalls, Calls, DirectCalls
+from reverie.runners.reports.calls import BackgroundCalls, DirectCalls, OrderedCalls
 from reverie.runners.reports.events import Evaluated, Event, Finished, Progress, Result, Started
 from reverie.runners.reports.sinks.mlflow_run import MLflowSink
-from reverie.runners.reports.sinks.sink import Outcome, RunDescription, Sink
+from reverie.runners.reports.sinks.sink import RunDescription, RunOutcome, Sink
 from reverie.runners.reports.sinks.tensorboard import TensorBoardSink
 from reverie.runners.reports.sinks.wandb_run import WandbSink
 from reverie.runners.reports.sparse_events import SparseEvents
@@ -25,12 +25,12 @@ class ScalarLog:
     does not end the run: `problem` has the reason.
     """
 
-    def __init__(self, sink: Sink, name: str, calls: Calls) -> None:
+    def __init__(self, sink: Sink, name: str, calls: OrderedCalls) -> None:
         self.name, self._sink, self._calls = name, sink, calls
         self._sparse = SparseEvents()
         self._before: Progress | None = None
         self._batch_size, self._env_steps = 0, 0
-        self._outcome: Outcome = "stopped"
+        self._outcome: RunOutcome = "stopped"
         self._refused, self._closed = False, False
 
     @property
@@ -82,7 +82,7 @@ class ScalarLog:
         if self._closed:
             return
         self._closed = True
-        outcome: Outcome = "failed" if failed and self._outcome != "finished" else self._outcome
+        outcome: RunOutcome = "failed" if failed and self._outcome != "finished" else self._outcome
         self._calls.close(self._sink.close, outcome)
 
     def _begin(self, run: RunDescription) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 from reverie.agents.core import Weights
 from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.runners.links.messages import (
-    Bundled,
+    BundleReport,
     Command,
-    Follow,
-    Publish,
-    Ready,
+    FollowParameterShards,
     Report,
-    Save,
+    RoleReady,
+    RoleSetup,
     SavedState,
-    Served,
-    Setup,
+    SaveState,
+    ShardReport,
+    ShowFigures,
 )
 from reverie.runners.links.replay_storage import ReplayStorage, allow_again
 from reverie.runners.planning.devices import networks_on
@@ -27,7 +27,7 @@ from reverie.runners.reports.run_progress import replay_figures
 from reverie.runners.roles.learners import PUBLISH_SECONDS, LearningRole, PublishingLearner
 from reverie.runners.roles.role import (
     TURN_SECONDS,
-    Link,
+    RoleLink,
     acted,
     open_page,
     with_new_random_state,
@@ -43,7 +43,7 @@ class BundleRole(LearningRole):
     from the parameter shards and pushes gradients to them.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         assert setup.serving is not None
         index, needs = setup.name.index, self.agent.needs(setup.config)
@@ -61,7 +61,7 @@ class BundleRole(LearningRole):
             opened.pop_all()
         self._waits = ""
 
-    def _make_parts(self, setup: Setup, storage: ReplayStorage) -> None:
+    def _make_parts(self, setup: RoleSetup, storage: ReplayStorage) -> None:
         """Make the learner and the actor on the server's table."""
         self._client, self._page = self._server.client(), open_page(self._server, setup)
         self._lost = storage.lost_draws(self._client)
@@ -84,11 +84,11 @@ class BundleRole(LearningRole):
         if state["actor"] is not None:
             self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
 
-    def ready(self) -> Ready:
+    def ready(self) -> RoleReady:
         """The report that it is ready: its process, and the draws that its table lost."""
         return replace(super().ready(), lost=self._lost)
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Make one update or one step in every environment, whichever the table allows."""
         self.retry_unanswered(link)
         if self.held:
@@ -110,14 +110,14 @@ class BundleRole(LearningRole):
 
     def handle(self, command: Command) -> Report | None:
         """Handles a command as a learner does. The acting policy, too, goes back to older parameters."""
-        if isinstance(command, Publish):
+        if isinstance(command, ShowFigures):
             self._server.publish(command.figures)
             return None
-        if isinstance(command, Follow):
+        if isinstance(command, FollowParameterShards):
             self._source.accept_any_version()
         return super().handle(command)
 
-    def state(self, command: Save) -> SavedState:
+    def state(self, command: SaveState) -> SavedState:
         """The learner's state, and the path of its tables if they are asked for and the run keeps checkpoints."""
         state = super().state(command)
         assert self.setup.serving is not None
@@ -125,13 +125,13 @@ class BundleRole(LearningRole):
             return state
         return with_tables(self._client, state)
 
-    def report(self) -> Bundled:
+    def report(self) -> BundleReport:
         """The reports of its three parts."""
         figures, why = replay_figures(self._client, self._table), str(self._client.why(self._table))
-        return Bundled(
+        return BundleReport(
             acted(self._actor, self._source.version, {}, self._waits),
             self.inner.report(self.drain_seconds(), self._waits),
-            Served(figures, why, self._page),
+            ShardReport(figures, why, self._page),
         )
 
     def close(self) -> None:

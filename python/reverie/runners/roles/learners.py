@@ -9,20 +9,20 @@ from dataclasses import replace
 from typing import Any, cast
 
 from reverie.agents.agent import Agent, SharedParameters
-from reverie.agents.core import AheadLearner, CompilingLearner, Stopwatch, Weights
+from reverie.agents.core import CompilingLearner, PrefetchingLearner, Stopwatch, Weights
 from reverie.client import Client
 from reverie.errors import DeadlineExceededError, ReplayError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
     Command,
-    Follow,
-    Hold,
-    Holding,
-    Learnt,
+    FollowParameterShards,
+    LearnerReport,
+    PauseUpdates,
     Report,
-    Resume,
-    Save,
+    ResumeUpdates,
+    RoleSetup,
     SavedState,
-    Setup,
+    SaveState,
+    UpdatesPaused,
 )
 from reverie.runners.links.replay_storage import without
 from reverie.runners.planning.devices import networks_on
@@ -30,8 +30,8 @@ from reverie.runners.roles.role import (
     GRACE,
     PATIENCE,
     TURN_SECONDS,
-    Link,
     Role,
+    RoleLink,
 )
 from reverie.sharding import shard_figures, shard_table
 
@@ -55,7 +55,7 @@ SHARDS_SECONDS = 1.0
 class PublishingLearner:
     """A learner of the agent and the publication of its weights: the first learner of a run publishes them."""
 
-    def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
+    def __init__(self, setup: RoleSetup, client: Any, watch: Stopwatch) -> None:
         assert setup.weights is not None
         self._setup, self._client, self._watch = setup, client, watch
         self._agent = setup.agent
@@ -71,7 +71,7 @@ class PublishingLearner:
         self.draws_ahead = bool(setup.run.prefetch)
         """Whether batches are drawn ahead."""
         if setup.run.prefetch:
-            cast("AheadLearner", self.learner).draw_ahead(setup.run.prefetch)
+            cast("PrefetchingLearner", self.learner).draw_ahead(setup.run.prefetch)
         self.compiling: CompilingLearner | None = None
         if setup.compiling is not None:
             self.compiling = cast("CompilingLearner", self.learner)
@@ -87,7 +87,7 @@ class PublishingLearner:
     def _server(self, connection: Any) -> Any:
         return shared_parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
 
-    def follow(self, command: Follow) -> None:
+    def follow(self, command: FollowParameterShards) -> None:
         """Connect to restarted parameter shards; weights published from now on count as newer than all before."""
         self.learner.follow(self._server(command.parameters.open()))
         self.epoch = command.epoch
@@ -144,12 +144,12 @@ class PublishingLearner:
             while self._client.can_sample(self._needs.name, 1):
                 self._client.sample_batch(self._needs.name, 1, timeout=0)
 
-    def report(self, seconds: dict[str, float], waits: str) -> Learnt:
+    def report(self, seconds: dict[str, float], waits: str) -> LearnerReport:
         """A report of its version and metrics."""
         notes = () if self.compiling is None else tuple(self.compiling.drain_compile_notes())
         if self.problem:
             waits = "; ".join(filter(None, [waits, f"its weights are not published: {self.problem}"]))
-        return Learnt(
+        return LearnerReport(
             self.learner.version, self.learner.metrics(), seconds, waits, notes, unpublished=self._due_problem()
         )
 
@@ -172,13 +172,13 @@ class LearningRole(Role):
 
     inner: PublishingLearner
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         self.held = setup.held
         self._unanswered: list[Command] = []
         """Commands that it could not answer yet, since a parameter shard was unreachable."""
 
-    def retry_unanswered(self, link: Link) -> None:
+    def retry_unanswered(self, link: RoleLink) -> None:
         """Try again to answer open commands. Call it at the start of a turn."""
         commands, self._unanswered = self._unanswered, []
         for command in commands:
@@ -189,22 +189,22 @@ class LearningRole(Role):
     def handle(self, command: Command) -> Report | None:
         """Pause, resume, reconnect to parameter shards, or return its state."""
         match command:
-            case Hold(number):
+            case PauseUpdates(number):
                 self.held = True
                 self.inner.stop_drawing()
-                return Holding(number)
-            case Resume():
+                return UpdatesPaused(number)
+            case ResumeUpdates():
                 self.held = False
                 return None
-            case Follow():
+            case FollowParameterShards():
                 self.inner.follow(command)
                 return None
-            case Save():
+            case SaveState():
                 return self._answer(command, lambda: self.state(command))
         return super().handle(command)
 
-    def state(self, command: Save) -> SavedState:
-        """The answer to `Save`."""
+    def state(self, command: SaveState) -> SavedState:
+        """The answer to `SaveState`."""
         return SavedState(command.number, self.inner.learner.state_dict(), self.inner.publish(), epoch=self.inner.epoch)
 
     def _answer(self, command: Command, answer: Callable[[], Report]) -> Report | None:
@@ -218,7 +218,7 @@ class LearningRole(Role):
 class LearnerRole(LearningRole):
     """Makes an update whenever the table can give a whole batch, and publishes the weights."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         self._client = learning_client(setup)
         needs = self.agent.needs(setup.config)
@@ -231,7 +231,7 @@ class LearnerRole(LearningRole):
         self._next_shards = 0.0
         self.inner.publish()
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Make one update, if a batch was drawn ahead or the table allows a draw.
 
         If nothing is drawn ahead it asks the table before it draws: a draw of a batch that a deadline cuts off has used
@@ -278,7 +278,7 @@ class LearnerRole(LearningRole):
     def _table_can_give(self) -> bool:
         return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
-    def report(self) -> Learnt:
+    def report(self) -> LearnerReport:
         """A report of its version and metrics, and about once a second the shards, if the run's page shows them."""
         report = self.inner.report(self.drain_seconds(), self._waits)
         # With weights that are not published it awaits room for them, and actors are not to act again with older ones.
@@ -302,7 +302,7 @@ def shared_parameters(agent: Agent) -> SharedParameters:
     return agent.parameters
 
 
-def learning_client(setup: Setup) -> Any:
+def learning_client(setup: RoleSetup) -> Any:
     """The client that a learner draws through.
 
     With several shards the learners' clients together keep the limiter of the whole table; the first learner's client

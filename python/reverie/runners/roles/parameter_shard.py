@@ -8,22 +8,22 @@ from typing import Any
 from reverie.runners.links.messages import (
     Command,
     Report,
-    Save,
+    RoleSetup,
     SavedState,
-    Setup,
+    SaveState,
 )
 from reverie.runners.roles.learners import shared_parameters
 from reverie.runners.roles.role import (
     REPORT_SECONDS,
-    Link,
     Role,
+    RoleLink,
 )
 
 
 class ParameterShardRole(Role):
     """A range of the parameters; learners send their questions to it directly."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         make_shard = shared_parameters(self.agent).make_shard
         self._shard = make_shard(setup.env, setup.config, seed=setup.seed, index=setup.name.index)
@@ -32,7 +32,7 @@ class ParameterShardRole(Role):
         self._lock = threading.Lock()
         """Guards the shard: each learner is served by a thread of its own. Held for one answer."""
 
-    def open(self, link: Link) -> None:
+    def open(self, link: RoleLink) -> None:
         """Start to answer learners."""
         link.serve(self._answer)
 
@@ -40,7 +40,7 @@ class ParameterShardRole(Role):
         with self._lock:
             return self._shard.answer(question)
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Pause: questions are answered in other threads."""
         link.pause(REPORT_SECONDS)
 
@@ -49,7 +49,7 @@ class ParameterShardRole(Role):
 
     def handle(self, command: Command) -> Report | None:
         """Return its state."""
-        if not isinstance(command, Save):
+        if not isinstance(command, SaveState):
             return super().handle(command)
         with self._lock:
             return SavedState(command.number, self._shard.state_dict(), epoch=self.setup.epoch)

@@ -22,18 +22,18 @@ from reverie.agents.core import OnPolicyActor, Stopwatch
 from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
 from reverie.runners.links.messages import (
     ActAgain,
-    Acted,
+    ActorReport,
     Command,
     Evaluate,
     EvaluationDone,
-    Publish,
-    Ready,
     Report,
-    Save,
+    RoleReady,
+    RoleSetup,
     SavedState,
-    Served,
-    Serving,
-    Setup,
+    SaveState,
+    ShardReport,
+    ShardSettings,
+    ShowFigures,
 )
 from reverie.runners.links.replay_storage import allow_again, samples_of
 from reverie.runners.planning.devices import networks_on
@@ -54,7 +54,7 @@ GRACE = 30.0
 them a draw whose batch is no longer awaited would be counted by the limiter, and taken from a queue, for nothing."""
 
 
-class Link(Protocol):
+class RoleLink(Protocol):
     """A role's end of its connection to the supervisor."""
 
     def send(self, report: Report) -> None:
@@ -71,19 +71,19 @@ class Link(Protocol):
 
 
 class Role(ABC):
-    """One part of a run: made from a `Setup`, stepped by `run_role`."""
+    """One part of a run: made from a `RoleSetup`, stepped by `run_role`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         self.setup = setup
         self.agent = setup.agent
         self.watch = Stopwatch()
         torch.set_num_threads(setup.run.threads if setup.name.kind in ("learner", "bundle") else 1)
 
-    def open(self, link: Link) -> None:  # noqa: B027 - most have none
+    def open(self, link: RoleLink) -> None:  # noqa: B027 - most have none
         """Start to answer other roles, if it does at all. Called once, before it is reported as ready."""
 
     @abstractmethod
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Do a little work. If there is none, pause, or wait at most `TURN_SECONDS`."""
 
     @abstractmethod
@@ -94,9 +94,9 @@ class Role(ABC):
     def close(self) -> None:
         """Release all resources."""
 
-    def ready(self) -> Ready:
+    def ready(self) -> RoleReady:
         """The first report, sent once before the first turn."""
-        return Ready(os.getpid(), socket.gethostname())
+        return RoleReady(os.getpid(), socket.gethostname())
 
     def handle(self, command: Command) -> Report | None:
         """Carry out a command other than `Stop`; returns the answer, if any."""
@@ -111,7 +111,7 @@ class Role(ABC):
 class ShardRole(Role):
     """A server with the agent's tables."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         assert setup.serving is not None
         self._server = self._started(setup, setup.serving)
@@ -122,14 +122,14 @@ class ShardRole(Role):
         self._tables = self.agent.needs(setup.config).tables
         self._page = open_page(self._server, setup)
 
-    def _started(self, setup: Setup, serving: Serving) -> Server:
+    def _started(self, setup: RoleSetup, serving: ShardSettings) -> Server:
         """Start at the port that clients know; if it is taken, at another, which the supervisor passes on."""
         if serving.port is not None:
             with suppress(ValueError):  # a ValueError with another cause is raised again below
                 return self._server_at(serving.port, setup, serving)
         return self._server_at(None, setup, serving)
 
-    def _server_at(self, port: int | None, setup: Setup, serving: Serving) -> Server:
+    def _server_at(self, port: int | None, setup: RoleSetup, serving: ShardSettings) -> Server:
         index = setup.name.index
         tables = setup.run.stored(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
         if setup.num_shards > 1:
@@ -145,27 +145,27 @@ class ShardRole(Role):
             **setup.run.server_disk(setup.run_name, index, setup.num_shards),
         )
 
-    def ready(self) -> Ready:
+    def ready(self) -> RoleReady:
         """The report that it is ready: its address, and the number of items that it started with."""
         items = int(replay_figures(self._client, *self._tables)["size"])
-        return Ready(os.getpid(), socket.gethostname(), self._server.address, items, self._lost)
+        return RoleReady(os.getpid(), socket.gethostname(), self._server.address, items, self._lost)
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Pause: the server has threads of its own."""
         link.pause(REPORT_SECONDS)
 
-    def report(self) -> Served:
+    def report(self) -> ShardReport:
         """The tables' figures, and why requests wait."""
         why = "; ".join(str(self._client.why(table)) for table in self._tables)
-        return Served(replay_figures(self._client, *self._tables), why, self._page)
+        return ShardReport(replay_figures(self._client, *self._tables), why, self._page)
 
     def handle(self, command: Command) -> Report | None:
         """Write a checkpoint, or show figures of the run."""
         match command:
-            case Publish(figures):
+            case ShowFigures(figures):
                 self._server.publish(figures)
                 return None
-            case Save(number):
+            case SaveState(number):
                 return with_tables(self._client, SavedState(number))
         return super().handle(command)
 
@@ -175,7 +175,7 @@ class ShardRole(Role):
 
 
 def with_tables(client: Any, state: SavedState) -> SavedState:
-    """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
+    """The answer to `SaveState` with the path of a server's tables, or with the reason why they were not written."""
     try:
         path = client.checkpoint()
         return replace(state, tables=path, samples=samples_of(client))
@@ -183,7 +183,7 @@ def with_tables(client: Any, state: SavedState) -> SavedState:
         return replace(state, problem=str(error))
 
 
-def open_page(server: Server, setup: Setup) -> str:
+def open_page(server: Server, setup: RoleSetup) -> str:
     """Open the HTTP port that the role's server is to have; returns the page's address, empty if it is to have none.
 
     A role that was restarted takes a free port if its old one is taken.
@@ -204,7 +204,7 @@ def open_page(server: Server, setup: Setup) -> str:
 class ActorRole(Role):
     """Acts, and waits while the table's limiter blocks its inserts, or until newer weights are published."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         assert setup.weights is not None
         self._source = setup.weights.source()
@@ -223,7 +223,7 @@ class ActorRole(Role):
         self._settled, self._waits = True, ""
         self._awaits_weights, self._idle = False, 0.0
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Take one step in every environment, once the table has accepted the steps before.
 
         An `OnPolicyActor` takes none while it awaits weights.
@@ -247,7 +247,7 @@ class ActorRole(Role):
         self._actor.act()
         self._settled, self._idle = False, 0.0
 
-    def _pause_for_weights(self, link: Link) -> None:
+    def _pause_for_weights(self, link: RoleLink) -> None:
         self._waits = f"no weights newer than version {self._source.given.number}, of its last unroll, were published"
         self._idle = min(WEIGHTS_SECONDS, max(0.0005, 2 * self._idle))
         with self.watch("wait for weights"):
@@ -261,7 +261,7 @@ class ActorRole(Role):
             return None
         return super().handle(command)
 
-    def report(self) -> Acted:
+    def report(self) -> ActorReport:
         """A report of its counts, returns and crashes."""
         report = acted(self._actor, self._source.given.number, self.drain_seconds(), self._waits)
         return replace(report, awaits_weights=self._awaits_weights)
@@ -275,7 +275,7 @@ class ActorRole(Role):
 class EvaluatorRole(Role):
     """Plays greedy episodes with the weights that it is given."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RoleSetup) -> None:
         super().__init__(setup)
         run = setup.run
         self._screening = screening_seeds(run.screening_episodes)
@@ -284,7 +284,7 @@ class EvaluatorRole(Role):
             self._policy = self.agent.make_policy(setup.env, setup.config)
         self._evaluator = Evaluator(setup.env, max(len(self._screening), len(self._confirming)))
 
-    def turn(self, link: Link) -> None:
+    def turn(self, link: RoleLink) -> None:
         """Pause: it works on command only."""
         link.pause(TURN_SECONDS)
 
@@ -309,7 +309,7 @@ class EvaluatorRole(Role):
         self._evaluator.close()
 
 
-def with_new_random_state(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
+def with_new_random_state(setup: RoleSetup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
     """The state that an actor resumes from. After a restart its random state is a new one; its counts continue.
 
     With the old random state it could hit the same failure again. A reader of a data set draws nothing and has none.
@@ -318,10 +318,10 @@ def with_new_random_state(setup: Setup, state: dict[str, Any], actor: Any) -> di
     return {**state, "random": fresh["random"]} if setup.generation > 0 and "random" in fresh else state
 
 
-def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> Acted:
+def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> ActorReport:
     """The report of an actor that acts with weights of `version`."""
     state = actor.state_dict()
-    return Acted(
+    return ActorReport(
         env_steps=state["env_steps"],
         version=version,
         state=state,

@@ -1,4 +1,4 @@
-"""The loop that all roles share: a role is made from its `Setup`, then takes turns, commands and sends reports."""
+"""The loop that all roles share: a role is made from its `RoleSetup`, then takes turns, commands and sends reports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from reverie.errors import (
     UnknownKeyError,
     UnknownTableError,
 )
-from reverie.runners.links.messages import Failed, Setup, Stop
+from reverie.runners.links.messages import RoleFailed, RoleSetup, Stop
 from reverie.runners.links.weights import NO_ROOM
 from reverie.runners.roles.bundle import BundleRole
 from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.runners.roles.learners import LearnerRole
 from reverie.runners.roles.parameter_shard import ParameterShardRole
-from reverie.runners.roles.role import REPORT_SECONDS, ActorRole, EvaluatorRole, Link, Role, ShardRole
+from reverie.runners.roles.role import REPORT_SECONDS, ActorRole, EvaluatorRole, Role, RoleLink, ShardRole
 
 ROLES: dict[str, type[Role]] = {
     "shard": ShardRole,
@@ -58,7 +58,7 @@ ready a moment ago. Longer than `SHORT_LIFE_SECONDS`, so that a role is not aban
 AGAIN_SECONDS = 0.2
 
 
-def run_role(setup: Setup, link: Link) -> None:
+def run_role(setup: RoleSetup, link: RoleLink) -> None:
     """Make a role and run it until it is asked to stop or fails; a failure is reported to the supervisor."""
     role: Role | None = None
     try:
@@ -67,16 +67,16 @@ def run_role(setup: Setup, link: Link) -> None:
         link.send(role.ready())
         _loop(role, link)
     except Exception as error:
-        link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), _is_transient(error, setup)))
+        link.send(RoleFailed(type(error).__name__, str(error), traceback.format_exc(), _is_transient(error, setup)))
     except SystemExit as error:  # as an environment may raise it; another process may not meet it
-        link.send(Failed("SystemExit", str(error), traceback.format_exc(), transient=True))
+        link.send(RoleFailed("SystemExit", str(error), traceback.format_exc(), transient=True))
         raise
     finally:
         if role is not None:
             role.close()
 
 
-def _is_transient(error: Exception, setup: Setup) -> bool:
+def _is_transient(error: Exception, setup: RoleSetup) -> bool:
     if setup.name.kind != "evaluator":
         full = isinstance(error, OSError) and error.errno in NO_ROOM  # others may leave room
         return full or isinstance(error, TRANSIENT)
@@ -86,7 +86,7 @@ def _is_transient(error: Exception, setup: Setup) -> bool:
     )
 
 
-def _made(setup: Setup) -> Role:
+def _made(setup: RoleSetup) -> Role:
     """Make the role, and retry while shards do not answer. If a shard has moved, the supervisor replaces this role."""
     deadline = time.monotonic() + BEGIN_SECONDS
     while True:
@@ -98,7 +98,7 @@ def _made(setup: Setup) -> Role:
         time.sleep(AGAIN_SECONDS)
 
 
-def _loop(role: Role, link: Link) -> None:
+def _loop(role: Role, link: RoleLink) -> None:
     next_report, memory = 0.0, HeapTrimmer()
     while True:
         for command in link.commands():
@@ -115,7 +115,7 @@ def _loop(role: Role, link: Link) -> None:
         memory.trim_if_due()
 
 
-def _send_report(role: Role, link: Link) -> None:
+def _send_report(role: Role, link: RoleLink) -> None:
     report = role.report()
     if report is not None:
         link.send(report)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reverie.agents.agent import Agent
-from reverie.runners.links.messages import Acted, Learnt, RoleName, Served
+from reverie.runners.links.messages import ActorReport, LearnerReport, RoleName, ShardReport
 from reverie.runners.reports.run_progress import FIGURES
 from reverie.runners.supervision.absences import Absence
 
@@ -17,9 +17,9 @@ class LatestReports:
 
     def __init__(self, actors: Sequence[Mapping[str, Any]] = ()) -> None:
         """`actors` are the states that the actors of a resumed run start from."""
-        self.acted = {i: Acted(one["env_steps"], -1, dict(one)) for i, one in enumerate(actors)}
-        self.learnt: dict[int, Learnt] = {}
-        self.served: dict[int, Served] = {}
+        self.acted = {i: ActorReport(one["env_steps"], -1, dict(one)) for i, one in enumerate(actors)}
+        self.learnt: dict[int, LearnerReport] = {}
+        self.served: dict[int, ShardReport] = {}
 
     @property
     def env_steps(self) -> int:

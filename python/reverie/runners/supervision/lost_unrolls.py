@@ -9,7 +9,7 @@ LOST_SECONDS = 2.0
 """Actors and learner wait for each other only shortly while weights or the last unroll are on their way."""
 
 
-class Wait(NamedTuple):
+class RoleWait(NamedTuple):
     """The state of an actor or a learner in its last report."""
 
     waits: bool
@@ -27,7 +27,7 @@ class LostUnrolls:
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def found(self, waits: Iterable[Wait]) -> bool:
+    def found(self, waits: Iterable[RoleWait]) -> bool:
         """Whether that is so by the last report of every actor and learner.
 
         Each must have reported again after that time: a role at work reports after its work. The time begins again

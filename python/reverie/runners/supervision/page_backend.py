@@ -8,17 +8,17 @@ from typing import Any
 
 from reverie.pages import Page, port_of
 from reverie.runners.links.messages import (
-    Bundled,
+    BundleReport,
     Command,
-    Endpoint,
-    Learnt,
-    Publish,
-    Ready,
+    LearnerReport,
     Report,
     RoleName,
-    Served,
-    Serving,
-    Setup,
+    RoleReady,
+    RoleSetup,
+    ShardEndpoint,
+    ShardReport,
+    ShardSettings,
+    ShowFigures,
 )
 from reverie.runners.links.parameter_connections import ParameterAddresses
 from reverie.runners.links.replay_storage import ReplayStorage
@@ -50,7 +50,7 @@ class PageBackend:
         if figures is not None:
             self._newest, self._env_steps = figures, figures["env_steps"]
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: RoleSetup) -> None:
         """Start a role. See `RoleBackend.start`."""
         if _has_page(setup.name):
             assert setup.serving is not None
@@ -63,20 +63,20 @@ class PageBackend:
         """The reports of the roles. See `RoleBackend.listen`."""
         reports = self._backend.listen(timeout)
         for name, report in reports:
-            served = report.served if isinstance(report, Bundled) else report
-            if _has_page(name) and isinstance(served, Served):
+            served = report.served if isinstance(report, BundleReport) else report
+            if _has_page(name) and isinstance(served, ShardReport):
                 self._serve(name, served)
-            if isinstance(report, Learnt) and report.shards is not None:
+            if isinstance(report, LearnerReport) and report.shards is not None:
                 self._shards = report.shards
         return reports
 
-    def _serve(self, name: RoleName, served: Served) -> None:
+    def _serve(self, name: RoleName, served: ShardReport) -> None:
         if served.page != self._url:
             self._url = served.page
             self._page = self._page.at_port(port_of(served.page))
             self._on_event(PageOpened(self._env_steps, self._url))
         if self._newest is not None:
-            self._backend.send(name, Publish({**self._newest, "shards": self._shards}))
+            self._backend.send(name, ShowFigures({**self._newest, "shards": self._shards}))
             self._newest = None
 
     @property
@@ -84,15 +84,15 @@ class PageBackend:
         """See `RoleBackend.weights`."""
         return self._backend.weights
 
-    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: ShardEndpoint | None) -> ShardSettings:
         """See `RoleBackend.serving`."""
         return self._backend.serving(name, storage, before)
 
-    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+    def endpoint(self, name: RoleName, ready: RoleReady) -> ShardEndpoint:
         """See `RoleBackend.endpoint`."""
         return self._backend.endpoint(name, ready)
 
-    def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
+    def parameter_addresses(self, shards: Sequence[RoleSetup]) -> ParameterAddresses:
         """See `RoleBackend.parameter_addresses`."""
         return self._backend.parameter_addresses(shards)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reverie.runners.links.messages import Evaluate, EvaluationDone, Hold, Holding, RoleName, Save, SavedState
+from reverie.runners.links.messages import (
+    Evaluate,
+    EvaluationDone,
+    PauseUpdates,
+    RoleName,
+    SavedState,
+    SaveState,
+    UpdatesPaused,
+)
 from reverie.runners.supervision.role_group import RoleGroup
 
 ANSWER_SECONDS = 600.0
@@ -18,7 +26,7 @@ Wait = Callable[[Callable[[], bool], str, float, Callable[[], object] | None], N
 """Waits until a function returns True: `(function, text of the condition, seconds at most, called in every turn)`."""
 
 
-class Requests:
+class RoleRequests:
     """Sends commands to roles and waits for their answers.
 
     A number is given once, so an answer belongs to one request, or to none: then it is discarded. Requests may be made
@@ -34,7 +42,7 @@ class Requests:
     def ask(
         self,
         names: Sequence[RoleName],
-        make_command: Callable[[int], Save | Hold | Evaluate],
+        make_command: Callable[[int], SaveState | PauseUpdates | Evaluate],
         seconds: float = ANSWER_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[RoleName, Any]:
@@ -59,13 +67,13 @@ class Requests:
         are restarted resume from the states.
         """
         learning = self._roles.learning
-        states: dict[RoleName, SavedState] = self.ask(names, lambda number: Save(number, tables), SAVE_SECONDS)
+        states: dict[RoleName, SavedState] = self.ask(names, lambda number: SaveState(number, tables), SAVE_SECONDS)
         while len({states[name].epoch for name in learning}) > 1:
-            again = self.ask(learning, lambda number: Save(number, tables=False), SAVE_SECONDS)
+            again = self.ask(learning, lambda number: SaveState(number, tables=False), SAVE_SECONDS)
             states |= {name: one.with_tables_of(states[name]) for name, one in again.items()}
         return states
 
-    def receive(self, name: RoleName, answer: SavedState | Holding | EvaluationDone) -> None:
+    def receive(self, name: RoleName, answer: SavedState | UpdatesPaused | EvaluationDone) -> None:
         """Take the answer of a role."""
         if answer.number in self._answers:
             self._answers[answer.number][name] = answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from reverie.runners.links.messages import Command, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.links.messages import Command, Report, RoleName, RoleReady, RoleSetup, ShardEndpoint, ShardSettings
 from reverie.runners.links.parameter_connections import ParameterAddresses
 from reverie.runners.links.replay_storage import ReplayStorage
 from reverie.runners.links.weights import WeightsChannel
@@ -18,23 +18,23 @@ class RoleBackend(Protocol):
     def weights(self) -> WeightsChannel:
         """The channel for weights on this backend."""
 
-    def serving(self, name: RoleName, storage: ReplayStorage, before: Endpoint | None) -> Serving:
+    def serving(self, name: RoleName, storage: ReplayStorage, before: ShardEndpoint | None) -> ShardSettings:
         """The settings of a shard's server; `before` is the endpoint of the shard that it replaces."""
 
-    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+    def endpoint(self, name: RoleName, ready: RoleReady) -> ShardEndpoint:
         """The endpoint of a shard that is ready."""
 
-    def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
+    def parameter_addresses(self, shards: Sequence[RoleSetup]) -> ParameterAddresses:
         """The addresses of the parameter shards for the learners; all shards are ready."""
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: RoleSetup) -> None:
         """Start a role. Does not wait for it."""
 
     def send(self, name: RoleName, command: Command) -> None:
         """Send a command; a command for a role that has ended is lost. Waits for the role for a few seconds at most."""
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """Reports of the roles, in order; waits at most `timeout` seconds for the first. A role's last is `Died`."""
+        """Reports of the roles, in order; waits at most `timeout` seconds for one. A role's last is `RoleEnded`."""
 
     def why_not_started(self, name: RoleName) -> str:
         """Why a role that was started cannot begin, worded to follow "it"; empty if unknown."""

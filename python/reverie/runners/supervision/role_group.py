@@ -13,24 +13,24 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.runners.links.messages import (
-    Acted,
-    Bundled,
+    ActorReport,
+    BundleReport,
     Command,
-    Died,
-    Endpoint,
     Evaluate,
     EvaluationDone,
-    Failed,
-    Follow,
-    Hold,
+    FollowParameterShards,
     Kind,
-    Ready,
+    PauseUpdates,
     Report,
-    Resume,
+    ResumeUpdates,
+    RoleEnded,
+    RoleFailed,
     RoleName,
-    Save,
+    RoleReady,
     SavedState,
-    Serving,
+    SaveState,
+    ShardEndpoint,
+    ShardSettings,
     Stop,
 )
 from reverie.runners.links.parameter_connections import ParameterAddresses
@@ -58,9 +58,9 @@ LATE_EVALUATION = "has not finished an evaluation, and checkpoints no longer wai
 class RoleGroup:
     """All roles of a run.
 
-    `on_report` gets every report except `Ready`, `Failed` and `Died`. `on_restart` gets the role, why it ended, what
-    its replacement resumes from, and the number of its restarts. `on_move` gets a shard that listens elsewhere now, its
-    addresses before and now, and the roles that are restarted for it.
+    `on_report` gets every report except `RoleReady`, `RoleFailed` and `RoleEnded`. `on_restart` gets the role, why it
+    ended, what its replacement resumes from, and the number of its restarts. `on_move` gets a shard that listens
+    elsewhere now, its addresses before and now, and the roles that are restarted for it.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RoleGroup:
         self._storages = list(storages)
         """The storage of each server with which its next process starts."""
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
-        self._endpoints: dict[RoleName, Endpoint] = {}
+        self._endpoints: dict[RoleName, ShardEndpoint] = {}
         self._epoch = 0
         self.clock = ListeningClock()
         """Time in which the supervisor polled the roles."""
@@ -120,8 +120,8 @@ class RoleGroup:
         member = self.members[name]
         if isinstance(command, Evaluate):
             member.evaluation_sent_at = self.clock.seconds
-        if isinstance(command, Resume):
-            member.unanswered.pop(Hold, None)
+        if isinstance(command, ResumeUpdates):
+            member.unanswered.pop(PauseUpdates, None)
         else:
             member.unanswered[type(command)] = command
         if member.ready is not None:
@@ -193,11 +193,11 @@ class RoleGroup:
                 continue  # a late report of a role that was replaced during this call
             member.reported_at = self.clock.seconds
             match report:
-                case Ready():
+                case RoleReady():
                     self._on_ready(name, member, report)
-                case Failed():
+                case RoleFailed():
                     member.failure = report
-                case Died():
+                case RoleEnded():
                     self._on_died(name, member, report.reason)
                 case _:
                     self._clear_answered(member, report)
@@ -205,11 +205,11 @@ class RoleGroup:
                     self._on_report(name, report)
 
     def _clear_answered(self, member: RoleStatus, report: Report) -> None:
-        """Forget a command that this report answers, by its number. `Hold` stays in force until `Resume`."""
+        """Forget a command that this report answers, by its number. `PauseUpdates` stays until `ResumeUpdates`."""
         if isinstance(report, SavedState | EvaluationDone):
-            kind = Save if isinstance(report, SavedState) else Evaluate
+            kind = SaveState if isinstance(report, SavedState) else Evaluate
             order = member.unanswered.get(kind)
-            if isinstance(order, Save | Evaluate) and order.number == report.number:
+            if isinstance(order, SaveState | Evaluate) and order.number == report.number:
                 del member.unanswered[kind]
                 member.answered = True
 
@@ -217,7 +217,7 @@ class RoleGroup:
         setup = self._setups.first(name)
         member = self.members[name] = RoleStatus(setup, state=setup.state)
         if held:
-            member.unanswered[Hold] = Hold(0)
+            member.unanswered[PauseUpdates] = PauseUpdates(0)
         if self._setups.resumes(name):
             member.state_of, member.table_of = "its checkpoint", "the table of its checkpoint"
         self._start(member)
@@ -229,9 +229,9 @@ class RoleGroup:
             serving = self.backend.serving(name, self._storages[name.index], before)
             member.setup = replace(member.setup, serving=serving)
         if name.kind == "bundle":
-            member.setup = replace(member.setup, serving=Serving(storage=self._storages[name.index]))
+            member.setup = replace(member.setup, serving=ShardSettings(storage=self._storages[name.index]))
         member.ready, member.failure, member.moving, member.answered = None, None, False, False
-        member.unanswered.pop(Follow, None)
+        member.unanswered.pop(FollowParameterShards, None)
         member.waiting = name.kind in ("actor", "learner", "bundle") and not self._shards_ready()
         if member.waiting:
             return  # started once the shards are ready: before that it could only wait for them
@@ -242,7 +242,7 @@ class RoleGroup:
                 endpoints=endpoints,
                 weights=self.backend.weights,
                 parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
-                held=Hold in member.unanswered,
+                held=PauseUpdates in member.unanswered,
                 lost=self._lost_in_total() if len(self.shards) > 1 else {},
             )
         member.setup = replace(member.setup, epoch=self._epoch)
@@ -274,7 +274,7 @@ class RoleGroup:
         )
         self._start(member)
 
-    def _on_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
+    def _on_ready(self, name: RoleName, member: RoleStatus, ready: RoleReady) -> None:
         member.ready = ready
         if name.kind in ("shard", "bundle"):
             self._on_server_ready(name, member, ready)
@@ -289,16 +289,16 @@ class RoleGroup:
                 if one.ready is None and not (one.waiting or one.ended):
                     self._restart_now(learner)
                 elif not one.waiting:
-                    self.ask(learner, Follow(self._parameter_addresses(), self._epoch))
+                    self.ask(learner, FollowParameterShards(self._parameter_addresses(), self._epoch))
         if name in self.all_shards and self._shards_ready():
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)
-        if member.setup.held and Hold not in member.unanswered:
-            self.backend.send(name, Resume())  # the hold ended while it started
+        if member.setup.held and PauseUpdates not in member.unanswered:
+            self.backend.send(name, ResumeUpdates())  # the hold ended while it started
         for command in member.unanswered.values():
             self.backend.send(name, command)
 
-    def _on_server_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
+    def _on_server_ready(self, name: RoleName, member: RoleStatus, ready: RoleReady) -> None:
         """Records that the server's journal has its tables from now on, and that its lost draws are known."""
         before = self._storages[name.index]
         journaled = before.journal is not None
@@ -324,7 +324,7 @@ class RoleGroup:
             else:
                 member.moving = True
                 # Not in `unanswered`: if it ends now, its replacement uses the new address.
-                self.backend.send(name, Save(-1))
+                self.backend.send(name, SaveState(-1))
         return followers
 
     def _restart_now(self, name: RoleName) -> None:
@@ -351,9 +351,9 @@ class RoleGroup:
                 member.state = {**(member.state or {"actor": None}), "learner": state}
                 if name.kind == "bundle" and report.tables and self._storages[name.index].journal is None:
                     member.table_of = "the table of its checkpoint"
-            case Acted(env_steps, _, state):
+            case ActorReport(env_steps, _, state):
                 member.state, member.state_of = state, f"step {env_steps:,} of this actor, with a new seed"
-            case Bundled(Acted(env_steps, _, state)):
+            case BundleReport(ActorReport(env_steps, _, state)):
                 member.state = {**(member.state or {"learner": None}), "actor": state}
                 member.state_of = f"step {env_steps:,} of this actor, with a new seed"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from reverie.agents.agent import Agent
 from reverie.agents.core import seed_of
-from reverie.runners.links.messages import RoleName, Setup
+from reverie.runners.links.messages import RoleName, RoleSetup
 from reverie.runners.planning.topology import Topology
 
 KINDS = {"shard": 0, "parameter shard": 1, "learner": 1, "actor": 2, "evaluator": 3, "bundle": 4}
@@ -24,10 +24,10 @@ class RoleSetups:
         """Whether a role starts from the state of a resumed run."""
         return self._resumed is not None and name.kind != "evaluator"
 
-    def first(self, name: RoleName) -> Setup:
+    def first(self, name: RoleName) -> RoleSetup:
         """The setup of a role's first start."""
         topology = self._topology
-        return Setup(
+        return RoleSetup(
             name=name,
             agent=self._agent,
             env=topology.env,

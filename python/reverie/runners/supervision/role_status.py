@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from reverie.runners.links.messages import Command, Failed, Ready, Setup
+from reverie.runners.links.messages import Command, RoleFailed, RoleReady, RoleSetup
 
 
 @dataclass
 class RoleStatus:
     """The supervisor's view of one role. Times are seconds of the `ListeningClock`."""
 
-    setup: Setup
-    ready: Ready | None = None
+    setup: RoleSetup
+    ready: RoleReady | None = None
     ended: bool = False
     """It was asked to stop, and has ended."""
     started_at: float = 0.0
@@ -27,7 +27,7 @@ class RoleStatus:
     """Whether it has answered any command since it was last started."""
     consecutive_failures: int = 0
     """Starts in a row that ended too soon, or without an answer."""
-    failure: Failed | None = None
+    failure: RoleFailed | None = None
     unanswered: dict[type[Command], Command] = field(default_factory=dict)
     """Commands that it has not answered."""
     state: dict[str, Any] | None = None

@@ -26,7 +26,7 @@ class RunSaver:
         agent: Agent,
         topology: Topology,
         roles: RoleGroup,
-        replays: checkpoints.Replays,
+        replays: checkpoints.ReplayFolders,
         account: RunProgress,
         emit: Callable[[Event], None],
         *,
@@ -87,7 +87,7 @@ class RunSaver:
         return path
 
     def _draws(self, learnt: Any, tables: list[SavedState]) -> list[dict[str, Any]]:
-        """`samples` and `lost` of each server at the state of the learners, whose joined `Draws.state_dict` is given.
+        """`samples` and `lost` of each server at the learners' state, whose joined `TableDraws.state_dict` is given.
 
         The state of a learner that draws by itself, as others' may, has none: the servers' counts are taken.
         """

@@ -17,20 +17,20 @@ from reverie.runners import checkpoints
 from reverie.runners.checked_run import StopRequested
 from reverie.runners.links.messages import (
     ActAgain,
-    Acted,
-    Bundled,
+    ActorReport,
+    BundleReport,
     Command,
     Evaluate,
     EvaluationDone,
-    Hold,
-    Holding,
-    Learnt,
+    LearnerReport,
+    PauseUpdates,
     Report,
-    Resume,
+    ResumeUpdates,
     RoleName,
     SavedState,
-    Served,
+    ShardReport,
     Stop,
+    UpdatesPaused,
 )
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.evaluation import Evaluation
@@ -52,8 +52,8 @@ from reverie.runners.reports.run_progress import PROGRESS_SECONDS, RunProgress
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.held_weights import HeldWeights, are_same
 from reverie.runners.supervision.latest_reports import LatestReports
-from reverie.runners.supervision.lost_unrolls import LostUnrolls, Wait
-from reverie.runners.supervision.requests import ANSWER_SECONDS, Requests
+from reverie.runners.supervision.lost_unrolls import LostUnrolls, RoleWait
+from reverie.runners.supervision.requests import ANSWER_SECONDS, RoleRequests
 from reverie.runners.supervision.role_backend import RoleBackend
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.run_saver import RunSaver
@@ -81,7 +81,7 @@ class Supervisor:
         checkpoint_folder: Path | None,
         resume: Path | None,
         state: dict[str, Any] | None,
-        replays: checkpoints.Replays,
+        replays: checkpoints.ReplayFolders,
         best: checkpoints.BestKeeper,
         should_stop: Callable[[], bool],
     ) -> None:
@@ -106,7 +106,7 @@ class Supervisor:
             checkpoint_folder, agent, topology, self._roles, replays, self._account, emit, newest=resume
         )
         self._should_stop = should_stop
-        self._requests = Requests(self._roles, self._until)
+        self._requests = RoleRequests(self._roles, self._until)
         self._latest = LatestReports([] if state is None else state["actors"])
         self._last_evaluation: tuple[Weights, EvaluationDone] | None = None
         """The weights that were evaluated last, and their evaluation."""
@@ -186,10 +186,10 @@ class Supervisor:
     def _on_report(self, name: RoleName, report: Report) -> None:
         account = self._account
         match report:
-            case Bundled():
+            case BundleReport():
                 for part in (report.acted, report.learnt, report.served):
                     self._on_report(name, part)
-            case Acted():
+            case ActorReport():
                 self._latest.acted[name.index] = report
                 account.env_steps = self._latest.env_steps
                 account.training_returns.extend(report.returns)
@@ -198,7 +198,7 @@ class Supervisor:
                     self._emit(EnvironmentRestarted(account.env_steps, crash))
                 if account.env_steps >= self._topology.run.max_env_steps:
                     self._end_actors()
-            case Learnt():
+            case LearnerReport():
                 self._latest.learnt[name.index] = report
                 account.updates = self._latest.updates if self._held is None else self._held.weights.version
                 self._add(report.seconds)
@@ -206,9 +206,9 @@ class Supervisor:
                     self._emit(WeightsNotPublished(account.env_steps, str(name), report.unpublished))
                 for note in report.compiled:
                     self._emit(UpdatesCompiled(account.env_steps, note))
-            case Served():
+            case ShardReport():
                 self._latest.served[name.index] = report
-            case SavedState() | Holding() | EvaluationDone():
+            case SavedState() | UpdatesPaused() | EvaluationDone():
                 self._requests.receive(name, report)
 
     def _add(self, seconds: dict[str, float]) -> None:
@@ -237,7 +237,9 @@ class Supervisor:
         """Let actors of an on-policy agent act again if they and the learner wait for each other."""
         roles = self._roles
         names = [*roles.actors, *roles.learners] if self._topology.needs.on_policy else []
-        if names and self._lost_unrolls.found(Wait(self._latest.waits(one), roles.reported_at(one)) for one in names):
+        if names and self._lost_unrolls.found(
+            RoleWait(self._latest.waits(one), roles.reported_at(one)) for one in names
+        ):
             roles.send_once(roles.actors, ActAgain())
 
     def _emit_awaited(self) -> None:
@@ -322,7 +324,7 @@ class Supervisor:
     def _hold(self) -> HeldWeights:
         """Pause all learners; returns the newest weights, which stay the newest also if a role is restarted."""
         roles = self._roles
-        self._requests.ask(roles.learners, Hold)
+        self._requests.ask(roles.learners, PauseUpdates)
         states = self._requests.states(roles.learning, tables=False)
         weights = states[roles.learners[0]].weights
         assert weights is not None
@@ -332,7 +334,7 @@ class Supervisor:
     def _resume_learners(self) -> None:
         self._held = None
         for name in self._roles.learners:
-            self._roles.ask(name, Resume())
+            self._roles.ask(name, ResumeUpdates())
 
     def _save(self, held: HeldWeights | None = None, *, is_last: bool = False) -> Path | None:
         """Collect the states of roles, and write them as a checkpoint if the run keeps any; returns its path.
@@ -348,7 +350,7 @@ class Supervisor:
 
     def _end_actors(self) -> None:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""
-        last: Command = Hold(0) if self._topology.needs.bundled else Stop()
+        last: Command = PauseUpdates(0) if self._topology.needs.bundled else Stop()
         for name in self._roles.learners if self._topology.needs.bundled else self._roles.actors:
             if type(last) not in self._roles.members[name].unanswered:
                 self._roles.ask(name, last)

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reverie.runners.reports.sinks.sink import Outcome, RunDescription, read_identity, save_identity
+from reverie.runners.reports.sinks.sink import RunDescription, RunOutcome, read_identity, save_identity
 
 NAME = "mlflow"
-STATUS: Mapping[Outcome, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+STATUS: Mapping[RunOutcome, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 PARAMS_PER_CALL = 100
 """The most parameters that MLflow takes in one call."""
 
@@ -80,7 +80,7 @@ class MLflowSink:
         """Copy the file to the run's artifacts."""
         self._client.log_artifact(self._run_id, str(path))
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: RunOutcome) -> None:
         """End the run with the status of its outcome; idempotent."""
         if self._client is not None:
             self._client.set_terminated(self._run_id, status=STATUS[outcome])

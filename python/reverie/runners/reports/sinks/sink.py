@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-Outcome = Literal["finished", "stopped", "failed"]
+RunOutcome = Literal["finished", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Sink(Protocol):
     def add_file(self, step: int, path: Path) -> None:
         """Add a file of the run's folder, such as a picture, a video or the preset."""
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: RunOutcome) -> None:
         """Close. Also called where `begin` raised, or was not called."""
 
 

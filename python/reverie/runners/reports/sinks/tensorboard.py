@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.runners.reports.event_files import EventFile, message_types
-from reverie.runners.reports.sinks.sink import Outcome, RunDescription
+from reverie.runners.reports.sinks.sink import RunDescription, RunOutcome
 
 
 class TensorBoardSink:
@@ -49,7 +49,7 @@ class TensorBoardSink:
             except ValueError as error:
                 raise OSError(str(error)) from error
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: RunOutcome) -> None:
         """Close the file; idempotent."""
         if self.file is not None:
             self.file.close()

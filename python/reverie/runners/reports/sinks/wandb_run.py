@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reverie.runners.reports.sinks.sink import Outcome, RunDescription, read_identity, save_identity
+from reverie.runners.reports.sinks.sink import RunDescription, RunOutcome, read_identity, save_identity
 
 NAME = "wandb"
 
@@ -92,7 +92,7 @@ class WandbSink:
         else:
             self._run.save(str(path.resolve()), base_path=str(path.resolve().parent), policy="now")
 
-    def close(self, outcome: Outcome) -> None:
+    def close(self, outcome: RunOutcome) -> None:
         """End the run; waits for the upload. Offline, W&B's own process may write the end of the file after this.
 
         The file is complete when this process has ended, or after `wandb.teardown()`.
