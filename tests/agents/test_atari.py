@@ -231,6 +231,30 @@ def test_items_are_those_of_a_brute_force_lives_end_episodes_and_rewards_are_bou
     assert found == sorted(item for game in (0, 1) for item in expected_items(game, acts, n_step, 0.9))
 
 
+def discounted(rewards, discount):
+    """The discounted sums of rewards so far, from each episode's first step on."""
+    sums = [0.0]
+    for reward in rewards:
+        sums.append(discount * sums[-1] + reward)
+    return sums[1:]
+
+
+def test_the_returns_that_normalise_rewards_begin_again_where_a_life_is_lost(scripted):
+    normalised = dataclasses.replace(scripted, settings=dataclasses.replace(scripted.settings, normalise_rewards=True))
+    acts = 3 * LENGTH
+    _, _, items = play(dqn, normalised, acts, n_step=1, discount=0.9)
+    found = sorted(
+        (int(obs), round(float(total), 4))
+        for obs, total in zip(items.data["obs"][:, -1, 0, 0], items.data["discounted_return"], strict=True)
+    )
+    assert found == sorted(
+        (value, round(total, 4))
+        for game in (0, 1)
+        for values, rewards, _ in episodes(game, acts)
+        for value, total in zip(values, discounted(rewards, 0.9), strict=False)
+    )
+
+
 @pytest.mark.parametrize("name", ["ppo", "impala"])
 def test_unrolls_of_games_end_with_lives_and_have_a_row_of_the_last_stack_where_a_game_is_cut_off(name, scripted):
     agent = agents.find(name)

@@ -195,12 +195,19 @@ class EnvActor(ABC):
         bound = self._spec.reward_bound
         return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
 
-    def _returns_column(self, reward: NDArray[Any], discount: float) -> dict[str, NDArray[np.float32]]:
-        """The column `discounted_return` `[N]` of episodes so far, whose deviation normalises rewards; else nothing."""
+    def _returns_column(
+        self, reward: NDArray[Any], discount: float, ended: NDArray[np.bool_]
+    ) -> dict[str, NDArray[np.float32]]:
+        """The column `discounted_return` `[N]` of episodes so far, whose deviation normalises rewards; else nothing.
+
+        `ended` are the ends of training episodes, after which the sum begins again.
+        """
         if not self._spec.settings.normalise_rewards:
             return {}
         self._discounted = np.where(self._resets, 0.0, discount * self._discounted + self._bounded(reward))
-        return {"discounted_return": self._discounted.astype(np.float32)}
+        column = self._discounted.astype(np.float32)
+        self._discounted[ended] = 0.0
+        return {"discounted_return": column}
 
     def _count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> int:
         resets = self._resets
@@ -209,7 +216,6 @@ class EnvActor(ABC):
             self._crashed_in_a_row = 0
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
-            self._discounted[done] = 0.0
         self._begins = done
         self._resets = done & (not self._same_step)
         stepped = len(resets) - int(resets.sum())

@@ -137,14 +137,23 @@ class ReplayActor(EnvActor):
         finally:
             self._writer.end_episodes(bootstrap_value=value)
 
-    def _append(self, obs: NDArray[Any], choice: ActionChoice, reward: NDArray[Any], *ends: Any, **last: Any) -> None:
-        """Write a step of every environment; `last` are the writer's arguments for `ends`."""
+    def _append(
+        self,
+        obs: NDArray[Any],
+        choice: ActionChoice,
+        reward: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        **last: Any,
+    ) -> None:
+        """Write a step of every environment; `last` are the writer's arguments for the ends of training episodes."""
         values: dict[str, Any] = {"q_taken": choice.q_taken, "bootstrap_value": choice.bootstrap_value}
         if choice.unit != 1.0:
             values["priority_unit"] = choice.unit
-        extras = {"weights_version": self._version, **self._returns_column(reward, self._discount)}
+        returns = self._returns_column(reward, self._discount, terminated | truncated)
+        values["extras"] = {"weights_version": self._version, **returns}
         with self._watch("append"):
-            self._writer.append(obs, choice.actions, self._bounded(reward), *ends, extras=extras, **values, **last)
+            self._writer.append(obs, choice.actions, self._bounded(reward), terminated, truncated, **values, **last)
 
     def _relabel(
         self,

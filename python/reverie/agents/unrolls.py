@@ -171,7 +171,7 @@ class UnrollActor(EnvActor):
             "ended": over | truncated,
             "is_step": ~resets,
             "weights_version": self._version,
-            **self._returns_column(reward, self._discount),
+            **self._returns_column(reward, self._discount, over | truncated),
             **self._memory_columns(self._first, self._state, after),
         }
         self._rows.add(row, last)

@@ -168,7 +168,7 @@ class Actor(EnvActor):
             "reward": self._bounded(reward),
             "discount": np.where(terminated, 0.0, config.discount).astype(np.float32),
             "weights_version": self._version,
-            **self._returns_column(reward, config.discount),
+            **self._returns_column(reward, config.discount, terminated | truncated),
         }
         ended = (terminated | truncated) & ~resets
         self._write(row, state, q, ended, after)
