@@ -11,6 +11,7 @@ from reverie.agents import find  # noqa: E402
 from reverie.agents.d4pg.loss import critic_loss, policy_loss  # noqa: E402
 from reverie.agents.d4pg.networks import make_critic  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.goal_tasks import REACH  # noqa: E402
 from reverie.runners import train  # noqa: E402
 
 D4PG = find("d4pg")
@@ -138,3 +139,30 @@ def test_its_actors_run_in_processes_of_their_own():
     result = train(D4PG, "Pendulum-v1", run=run, config=config, runner="process")
     assert result.learner["updates"] > 20
     assert result.learner["priorities_applied"] > 20 * 32
+
+
+def layers(space):
+    return torch.nn.Flatten()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "changes", "environment"),
+    [
+        ("MountainCarContinuous-v0", {}, {"network": layers}),
+        ("MountainCarContinuous-v0", {}, {"normalise_rewards": False}),
+        (REACH, {"her": "future"}, {}),
+    ],
+)
+def test_bounds_in_deviations_are_refused_for_rewards_that_are_not_normalised(env_id, changes, environment):
+    def started(**bounds):
+        return train("d4pg", env_id, max_env_steps=10, **changes, **environment, **bounds)
+
+    message = r"v_min \(-20\) and v_max \(20\) are the preset's bounds in deviations of returns, .* not normalised: set"
+    with pytest.raises(ValueError, match=message):
+        started()
+    assert started(v_min=-100.0, v_max=0.0).env_steps >= 10
+
+
+def test_bounds_of_raw_returns_are_refused_for_rewards_that_are_normalised():
+    with pytest.raises(ValueError, match=r"v_min \(-600\) .* bounds of raw rewards, and the rewards .* are normalised"):
+        train("d4pg", "Pendulum-v1", max_env_steps=10, normalise_rewards=True)

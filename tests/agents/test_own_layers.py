@@ -223,8 +223,12 @@ def test_layers_that_do_not_fit_are_named_before_anything_starts(factory, reason
 @pytest.mark.parametrize("name", ["ppo", "td3", "ddpg", "d4pg", "sac", "iql", "cql-sac", "apex-dpg"])
 def test_own_layers_take_settings_of_other_environments_without_their_normalisation(name):
     changes = {"network": f"{__name__}:Quadratic"}
-    found = agents.find(name).load_preset("LunarLanderContinuous-v3", None, changes).environment
+    preset = agents.find(name).load_preset("LunarLanderContinuous-v3", None, changes)
+    found, default = preset.environment, agents.find(name).load_preset("LunarLanderContinuous-v3").environment
     assert (found.network, found.normalise_observations, found.normalise_rewards) == (changes["network"], False, False)
+    left_out = [what for what in ("observations", "rewards") if getattr(default, f"normalise_{what}")]
+    note = f"; {' and '.join(left_out)} are not normalised, since network is set"
+    assert preset.note.endswith(note if left_out else ", 200")
     with pytest.raises(ValueError, match="reads observations by itself: leave normalisation out"):
         agents.find(name).load_preset("LunarLanderContinuous-v3", None, {**changes, "normalise_rewards": True})
 

@@ -27,8 +27,9 @@ class EnvSettings(Settings):
     normalise_observations: bool = False
     """Whether networks normalise numbers by their running mean and deviation, which the learner updates."""
     normalise_rewards: bool = False
-    """Whether the learner divides rewards by the running deviation of discounted returns, within 10; tables store them
-    as they are, and returns are reported so. First priorities that actors compute of n-step items have no bound."""
+    """Whether the learner divides rewards by the running deviation of discounted returns, within 10, and the sums of
+    rewards that items of several steps have; tables store them as they are, and returns are reported so. First
+    priorities that actors compute of n-step items have no bound."""
     max_env_restarts: int | None = None
     """How often an actor may make its environments again after one raised: 0 ends the run at the first error, and None
     means no bound. In any case, five errors without an episode's end in between end the run."""

@@ -64,9 +64,13 @@ def for_environment(
         file = defaults
     else:
         file = _file(folder, _nearest_of_kind(folder, spec))
-    found = load(file, config_class)
-    found = dataclasses.replace(found, environment=_fitting(found.environment, spec))
+    written = load(file, config_class)
+    found = dataclasses.replace(written, environment=_fitting(written.environment, spec))
     preset = _with_own_target(found, _words(file), spec)
+    raw = [name for name in ("observations", "rewards") if getattr(written.environment, f"normalise_{name}")]
+    if spec.settings.network and raw:
+        note = f"{preset.note}; {' and '.join(raw)} are not normalised, since network is set"
+        preset = dataclasses.replace(preset, note=note)
     preset = _with_changes(preset, environment, agent)
     return dataclasses.replace(preset, config=_with_less_replay(preset.config, spec))
 

@@ -26,6 +26,7 @@ from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, on_d
 from reverie.runners.planning.nodes import ClusterNode
 from reverie.runners.planning.topology import RunnerName, Topology, counted
 from reverie.runners.planning.turns import require_turns
+from reverie.runners.planning.value_bounds import require_bounds
 from reverie.sharding import shard_table
 
 LOCKED_AHEAD = 4
@@ -63,8 +64,8 @@ def plan(
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` if memory does not suffice, ValueError for a table with which the runner "local" would never act
-    again, or for a data set that does not fit, the errors of `open_dataset` for one that cannot be opened, and
-    TypeError for arguments of another type.
+    again, for bounds of returns that have another unit than the rewards, or for a data set that does not fit, the
+    errors of `open_dataset` for one that cannot be opened, and TypeError for arguments of another type.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
@@ -83,6 +84,7 @@ def plan(
     require_device(agent, run, runner)
     config = with_absolute_dataset(found.config if config is None else config)
     schedules_of(config, 0, 0)
+    require_bounds(config, env, found.path)
     if check_files and isinstance(config, Settings):
         config.require_files(env, elsewhere=runner == "ray")
     actors, envs = agent.layout(config)
