@@ -60,6 +60,8 @@ class NetworkLearner(ABC):
         self.version = 0
         self._client, self._watch, self._draws, self._queue = client, watch, draws, queue
         self._networks: dict[str, FlatNetwork[Any]] = {}
+        self._fixed: tuple[str, ...] = ()
+        """Networks that are not learnt: they have the values of the settings, also after `warm_start`."""
         self._optimizers: dict[str, Optimizer] = {}
         self._generator: torch.Generator | None = None
         """The random state of a subclass's updates, if they draw random numbers."""
@@ -380,7 +382,8 @@ class NetworkLearner(ABC):
                     self._networks[name].load(part)
             self._statistics.copy_from(self._networks[self.ACTING[0][0]].module)
         else:
-            load_networks(self._networks, networks, leave_others=True)
+            own = {name: one for name, one in self._networks.items() if name not in self._fixed}
+            load_networks(own, networks, leave_others=True)
 
 
 def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:

@@ -50,6 +50,13 @@ class Settings:
         """The settings of `without_effect`, and those without effect in an environment with this `EnvSpec`."""
         return self.without_effect()
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """The settings that only choose initial weights: a run that begins with trained weights has theirs.
+
+        Those of all networks of the learner, or of the ones that act. A subclass adds those of its own.
+        """
+        return ()
+
     def require_files(self, spec: Any, *, elsewhere: bool) -> None:
         """Raise ValueError or OSError if a file that a setting names is missing, or does not fit an `EnvSpec`.
 

@@ -186,6 +186,49 @@ def test_weights_of_another_shape_are_refused_by_name(trained_runs):
         learner_from("sac", trained_runs("sac"), critic_hidden=(7,))
 
 
+def test_a_difference_in_normalisation_is_named_in_place_of_the_weights_that_it_adds(trained_runs):
+    asked = settings("sac")
+    topology = plan(seed=9, environment=EnvSettings(normalise_rewards=True), **asked)
+    with pytest.raises(PolicyError, match=r"was trained with normalise_rewards=false; set that here, too"):
+        warm_started(asked["agent"], topology, trained_runs("sac"))
+
+
+def temperature_of(learner):
+    return float(np.exp(learner.state_dict()["networks"]["temperature"]["log"])[0])
+
+
+@pytest.mark.parametrize("name", ["sac", "cql-sac"])
+def test_a_fixed_temperature_is_that_of_the_settings_and_a_learnt_one_that_of_the_trained_run(name, trained_runs):
+    trained = checkpoints.load(checkpoints.find(trained_runs(name)))["learner"]["networks"]["temperature"]
+    fixed = learner_from(name, trained_runs(name), initial_temperature=0.25, temperature_learning_rate=0.0)
+    assert temperature_of(fixed) == pytest.approx(0.25)
+    with pytest.warns(
+        UserWarning, match=r"initial_temperature is 0.25 and has no effect: the run begins with the weig"
+    ):
+        learnt = learner_from(name, trained_runs(name), initial_temperature=0.25)
+    assert temperature_of(learnt) == pytest.approx(float(np.exp(trained["log"])[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("ppo", {"initial_sigma": 0.25}), ("iql", {"initial_sigma": 0.25}), ("rainbow", {"noisy_sigma": 0.25})],
+)
+def test_a_setting_of_initial_weights_is_noted_where_trained_weights_replace_them(
+    name, change, trained_runs, tmp_path, recwarn
+):
+    file = reverie.load_policy(trained_runs(name)).save(tmp_path / "p.safetensors")
+    learner_from(name, file)
+    assert not recwarn
+    with pytest.warns(UserWarning, match=f"{next(iter(change))} is 0.25 and has no effect"):
+        learner_from(name, file, **change)
+
+
+def test_the_temperature_of_the_settings_has_its_effect_with_a_file_which_has_none(trained_runs, tmp_path, recwarn):
+    file = reverie.load_policy(trained_runs("sac")).save(tmp_path / "p.safetensors")
+    assert temperature_of(learner_from("sac", file, initial_temperature=0.25)) == pytest.approx(0.25)
+    assert not recwarn
+
+
 def test_a_file_for_other_critics_fits_since_it_has_none(trained_runs, tmp_path):
     path = reverie.load_policy(trained_runs("sac")).save(tmp_path / "p.safetensors")
     assert learner_from("sac", path, critic_hidden=(7,)).version == 0

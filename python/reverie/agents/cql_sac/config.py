@@ -48,6 +48,11 @@ class CqlSacConfig(SacConfig, DatasetSettings):
         found = super().scheduled(env_steps, updates)
         return {name: value for name, value in found.items() if not (self.dataset and name == "noise_theta")}
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """Adds `initial_temperature`, unless the temperature is fixed: then it is that of the settings."""
+        learnt = all_networks and self.temperature_learning_rate > 0
+        return (*super().of_initial_weights(all_networks=all_networks), *(("initial_temperature",) if learnt else ()))
+
     def without_effect(self) -> dict[str, str]:
         """Adds two settings that have no effect.
 

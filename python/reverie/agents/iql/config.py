@@ -44,6 +44,10 @@ class IqlConfig(DatasetSettings, AnnealSettings):
         if not 0 < self.expectile < 1:
             raise ValueError(f"expectile is {self.expectile}, and must lie in (0, 1)")
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """Adds `initial_sigma`."""
+        return (*super().of_initial_weights(all_networks=all_networks), "initial_sigma")
+
     def without_effect(self) -> dict[str, str]:
         """Adds `advantage_clip`, which has no effect while `advantage_scale` is 0: all weights of steps are then 1."""
         all_one = self.advantage_scale == 0 and self.advantage_clip >= 1

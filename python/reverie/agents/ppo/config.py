@@ -75,6 +75,10 @@ class PpoConfig(RateSettings, NoiseSettings):
         if self.unroll_length < 2:
             raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """Adds `initial_sigma`."""
+        return (*super().of_initial_weights(all_networks=all_networks), "initial_sigma")
+
     def without_effect(self) -> dict[str, str]:
         """Adds settings that have no effect.
 

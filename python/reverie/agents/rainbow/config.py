@@ -93,6 +93,10 @@ class RainbowConfig(replay.MaybePrioritizedSettings, HoldSettings, TargetSetting
         own = {} if self.noisy else {"epsilon": falling_epsilon(env_steps, self)}
         return {**super().scheduled(env_steps, updates), **own}
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """Adds `noisy_sigma`."""
+        return (*super().of_initial_weights(all_networks=all_networks), "noisy_sigma")
+
     def without_effect(self) -> dict[str, str]:
         """Adds the settings of the other heads, those of exploration that is not used, and of an epsilon that stays."""
         other = {

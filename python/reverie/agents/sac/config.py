@@ -48,6 +48,11 @@ class SacConfig(continuous.EnsembleSettings, CorrelatedSettings, AnnealSettings)
         checks.one_of(self, "policy_critics", POLICY_CRITICS)
         checks.widths(self, "policy_hidden", "critic_hidden")
 
+    def of_initial_weights(self, *, all_networks: bool) -> tuple[str, ...]:
+        """Adds `initial_temperature`, unless the temperature is fixed: then it is that of the settings."""
+        learnt = all_networks and self.temperature_learning_rate > 0
+        return (*super().of_initial_weights(all_networks=all_networks), *(("initial_temperature",) if learnt else ()))
+
     def without_effect(self) -> dict[str, str]:
         """Adds two settings that have no effect.
 

@@ -54,6 +54,7 @@ class Learner(NetworkLearner):
             "critics_target": self._critics_target,
             "temperature": self._temperature,
         }
+        self._fixed = () if config.temperature_learning_rate else ("temperature",)
         self._optimizers = {
             "policy": adam(self._policy, config.policy_learning_rate),
             "critics": adam(self._critics, config.critic_learning_rate),

@@ -15,10 +15,12 @@ from reverie import _checks
 from reverie.agents.agent import Agent
 from reverie.agents.core import Learner, ParameterShard, Stopwatch, seed_of
 from reverie.agents.environments import EnvSpec
+from reverie.agents.error_places import warn
 from reverie.agents.named_parameters import Named
 from reverie.agents.policies import TrainedPolicy
 from reverie.agents.policy_files import load_named
 from reverie.agents.policy_records import PolicyError
+from reverie.agents.settings import Settings
 from reverie.runners.checkpoints.checkpoint_files import load
 from reverie.runners.checkpoints.finished_runs import flat_of
 from reverie.runners.checkpoints.policies import is_policy_file, load_for
@@ -85,6 +87,7 @@ def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
     acting, networks = _acting(agent, topology, policy), None
     if not is_policy_file(source) and agent.parameters is None:
         networks = load(policy.path)["learner"].get("networks")
+    _warn_of_replaced(topology.config, policy, all_networks=networks is not None)
     make = WarmLearners(agent.make_learner, acting, networks)
     first = _first(make, topology, policy.path)
     if agent.parameters is None:
@@ -94,12 +97,37 @@ def warm_started(agent: Agent, topology: Topology, source: Path) -> Agent:
     return dataclasses.replace(agent, make_learner=make, parameters=parameters)
 
 
+NORMALISATION = ("normalise_observations", "normalise_rewards")
+
+
+def _other_normalisation(policy: TrainedPolicy, env: EnvSpec) -> str:
+    """The settings with which networks have running statistics in one of two runs only, as a reason; else empty."""
+    theirs, own = (vars(settings) for settings in (policy.spec.settings, env.settings))
+    differing = [f"{name}={str(theirs[name]).lower()}" for name in NORMALISATION if theirs[name] != own[name]]
+    return f"it was trained with {' and '.join(differing)}; set that here, too" if differing else ""
+
+
+def _warn_of_replaced(config: Any, policy: TrainedPolicy, *, all_networks: bool) -> None:
+    """Warn of settings of initial weights that the trained weights replace, if they differ from the trained run's."""
+    names = config.of_initial_weights(all_networks=all_networks) if isinstance(config, Settings) else ()
+    for name in names:
+        if getattr(config, name) != getattr(policy.config, name, None):
+            warn(
+                f"{name} is {getattr(config, name)} and has no effect: the run begins with the weights of {policy.path}"
+            )
+
+
 def _acting(agent: Agent, topology: Topology, policy: TrainedPolicy) -> Weights:
     """The weights `[P]` of actors, compared by name and shape with those that this run needs."""
     own = agent.make_policy(topology.env, topology.config).module
     named = {name: one.detach().cpu().numpy() for name, one in policy.module.named_parameters()}
     assert policy.path is not None
-    load_named(policy.path, own, named, whose="this run")
+    try:
+        load_named(policy.path, own, named, whose="this run")
+    except PolicyError as error:
+        if other := _other_normalisation(policy, topology.env):
+            raise PolicyError(policy.path, f"does not fit this run: {other}") from error
+        raise
     joined: Weights = flat_of(own)
     return joined
 
