@@ -1,13 +1,20 @@
-"""Fixtures that tests of checkpoints share."""
+"""Fixtures that tests of checkpoints share; the tests of this folder import its other helpers."""
+
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
 def same():
     """Whether two states have the same values, dtypes and kinds."""
-    torch = pytest.importorskip("torch")
+    import torch
 
     def is_same(a, b):
         if isinstance(a, np.ndarray | torch.Tensor):
