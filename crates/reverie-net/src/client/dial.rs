@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Everything that is needed to connect.
-pub(super) struct Dial {
+pub(super) struct ConnectionDialer {
     dialer: Dialer,
     transport: Transport,
     token: Option<Token>,
@@ -48,7 +48,7 @@ pub(super) struct EstablishedConnection {
     pub(super) round_trip: Duration,
 }
 
-impl Dial {
+impl ConnectionDialer {
     /// Checks the options. `session` must be unique.
     pub(super) fn new(
         options: &EndpointOptions,

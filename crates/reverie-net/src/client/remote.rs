@@ -1,7 +1,7 @@
 //! A client of one server: it leaves requests for the task that holds the connection.
 
 use super::answer::RequestPromise;
-use super::dial::Dial;
+use super::dial::ConnectionDialer;
 use super::engine::Engine;
 use super::outbox::{ClientEnding, Outbox};
 use super::server_description::ServerDescription;
@@ -86,7 +86,7 @@ impl Remote {
         session: [u8; 16],
     ) -> Result<Arc<Self>> {
         let traffic = Arc::new(Traffic::default());
-        let dial = Dial::new(&options, connect, Arc::clone(&traffic), session)?;
+        let dial = ConnectionDialer::new(&options, connect, Arc::clone(&traffic), session)?;
         let outbox = Outbox::new(&options.address);
         let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
         let max_kept_bytes = options.max_kept_bytes;

@@ -1,7 +1,7 @@
 //! The client's one task: connects when there is work, and reconnects when a connection is lost.
 
 use super::connection::{talk, until};
-use super::dial::{ConnectionHalves, Dial, EstablishedConnection};
+use super::dial::{ConnectionDialer, ConnectionHalves, EstablishedConnection};
 use super::engine::Engine;
 use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Runs until the client ends.
-pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
+pub(super) async fn run(mut engine: Engine, dial: ConnectionDialer, seed: u64) {
     let mut life = ReconnectState { incarnation: None, jitter: seed };
     while wait_for_work(&mut engine).await {
         engine.outage = Some(Instant::now());
@@ -81,7 +81,7 @@ struct ReconnectState {
 
 impl ReconnectState {
     /// Retries until connected (`Some(Ok)`), until an error is permanent, or until nothing needs a connection (`None`).
-    async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<EstablishedConnection>> {
+    async fn connect(&mut self, engine: &mut Engine, dial: &ConnectionDialer) -> Option<Result<EstablishedConnection>> {
         let (since, mut pause) = (Instant::now(), BACKOFF.0);
         loop {
             let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;

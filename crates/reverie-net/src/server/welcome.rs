@@ -25,11 +25,11 @@ impl ServerState {
     /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
     /// the session has the connection.
     pub async fn welcome(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
-        let newcomer = connection.newcomer();
+        let guard = connection.admission_guard();
         let greeted = tokio::select! {
             greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *connection)) => greeted,
-            () = self.stopping() => Ok(Err(NoSession::from(Error::Unavailable("the server stops".to_owned())))),
-            why = is_over(newcomer.as_deref()) => Ok(Err(NoSession::from(Error::Unavailable(why.to_owned())))),
+            () = self.stopping() => Ok(Err(GreetingError::from(Error::Unavailable("the server stops".to_owned())))),
+            why = is_over(guard.as_deref()) => Ok(Err(GreetingError::from(Error::Unavailable(why.to_owned())))),
         };
         let refused = match greeted {
             Ok(Ok(id)) => match self.attach(id, connection) {
@@ -39,8 +39,8 @@ impl ServerState {
                     convert::error::encode(&error)
                 }
             },
-            Ok(Err(NoSession::Lost)) => return connection.close(),
-            Ok(Err(NoSession::Refused(refused))) => refused,
+            Ok(Err(GreetingError::Lost)) => return connection.close(),
+            Ok(Err(GreetingError::Refused(refused))) => refused,
             Err(_) => {
                 convert::error::encode(&Error::Protocol(format!("no hello arrived within {} s", PATIENCE.as_secs())))
             }
@@ -97,13 +97,13 @@ impl ServerState {
     }
 
     /// The connection's session. The connection has a place when this returns.
-    async fn greet(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, NoSession> {
+    async fn greet(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, GreetingError> {
         let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(NoSession::Refused(Kind::Incompatible(reason).into()));
+            return Err(GreetingError::Refused(Kind::Incompatible(reason).into()));
         }
         let len = session.len();
         let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));
@@ -111,9 +111,9 @@ impl ServerState {
         if let (Some(token), false) = (&self.token, connection.authenticated()) {
             challenge(connection, token, &session, &nonce).await?;
         }
-        if let Some(newcomer) = connection.newcomer() {
-            newcomer.is_let_in();
-            newcomer.admit()?;
+        if let Some(guard) = connection.admission_guard() {
+            guard.mark_authenticated();
+            guard.admit()?;
         }
         connection.admitted();
         Ok(session)
@@ -136,7 +136,7 @@ async fn challenge(
     token: &Token,
     session: &SessionId,
     theirs: &[u8],
-) -> Result<(), NoSession> {
+) -> Result<(), GreetingError> {
     let wrong = |_| Error::Protocol(format!("a nonce has {} bytes; it must have {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
     let server_nonce = token::nonce()?;
@@ -153,28 +153,28 @@ async fn challenge(
     }
 }
 
-async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, NoSession> {
+async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, GreetingError> {
     match std::future::poll_fn(|context| connection.poll_receive(context)).await {
         Some(message) => Ok(message?),
-        None => Err(NoSession::Lost),
+        None => Err(GreetingError::Lost),
     }
 }
 
 /// Pending forever for a connection that is admitted already.
-async fn is_over(newcomer: Option<&AdmissionGuard>) -> &'static str {
-    match newcomer {
-        Some(newcomer) => newcomer.is_over().await,
+async fn is_over(guard: Option<&AdmissionGuard>) -> &'static str {
+    match guard {
+        Some(guard) => guard.is_over().await,
         None => std::future::pending().await,
     }
 }
 
 /// The reason why a connection gets no session.
-enum NoSession {
+enum GreetingError {
     Lost,
     Refused(ErrorDetail),
 }
 
-impl From<Error> for NoSession {
+impl From<Error> for GreetingError {
     fn from(error: Error) -> Self {
         Self::Refused(convert::error::encode(&error))
     }

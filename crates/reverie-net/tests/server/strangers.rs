@@ -99,7 +99,7 @@ async fn a_peer_that_only_asks_for_health_is_ended_within_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port() {
-    let limits = Limits { max_newcomers: 4, max_connections: 4, ..Limits::default() };
+    let limits = Limits { max_pending_connections: 4, max_connections: 4, ..Limits::default() };
     let host = Host::with(vec![table("a")], ServerOptions { local: true, limits, ..with_token() });
     let address = host.server.address().to_string();
     let clients = [Transport::Grpc, Transport::SharedMemory].map(|transport| client(&address, transport));
@@ -112,8 +112,8 @@ async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port()
             // It shows that it lives, and is ended all the same.
             strangers.push(tokio::spawn(async move { frames::is_ended(&mut stranger).await }));
         }
-        let newcomer = client(&address, [Transport::Grpc, Transport::SharedMemory][round % 2]);
-        for client in clients.iter().chain([&newcomer]) {
+        let guard = client(&address, [Transport::Grpc, Transport::SharedMemory][round % 2]);
+        for client in clients.iter().chain([&guard]) {
             assert!(client.info().await.unwrap().max_connections.is_some());
         }
     }

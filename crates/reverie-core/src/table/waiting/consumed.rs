@@ -1,6 +1,6 @@
 //! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
 
-use super::durable::{OnceDurable, TableJournal};
+use super::durable::{DurableTicket, TableJournal};
 use super::ticket::{Pending, Ticket};
 use crate::error::Result;
 use crate::sample::Draws;
@@ -13,14 +13,14 @@ use std::time::Duration;
 pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn TableJournal>) -> Ticket<Draws> {
     match outcome {
         Ok(draws) if draws.consuming => {
-            Ticket::pending(Box::new(OnceDurable::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
+            Ticket::pending(Box::new(DurableTicket::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
         }
         outcome => Ticket::done(outcome),
     }
 }
 
 /// A request for draws that waits at its table, which may begin to delete sampled items meanwhile.
-pub(super) struct OnceConsumed {
+pub(super) struct ConsumedTicket {
     /// Held while the thread that waits is parked.
     stage: Mutex<ConsumedStage>,
     durable: Arc<dyn TableJournal>,
@@ -36,7 +36,7 @@ fn taken(stage: &mut ConsumedStage) -> Ticket<Draws> {
     std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default())))
 }
 
-impl OnceConsumed {
+impl ConsumedTicket {
     pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn TableJournal>) -> Self {
         Self { stage: Mutex::new(ConsumedStage { ticket, made: false }), durable }
     }
@@ -53,7 +53,7 @@ impl OnceConsumed {
     }
 }
 
-impl Pending<Draws> for OnceConsumed {
+impl Pending<Draws> for ConsumedTicket {
     fn poll(&mut self) -> Option<Result<Draws>> {
         let mut stage = self.stage();
         if stage.made { stage.ticket.poll() } else { None }

@@ -117,7 +117,7 @@ pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
 const COMMITS_FROM: Duration = Duration::from_millis(10);
 
 /// A request that is done once its outcome is durable.
-pub(super) struct OnceDurable<T> {
+pub(super) struct DurableTicket<T> {
     /// Held while the thread that waits is parked.
     stage: Mutex<DurableStage<T>>,
     durable: Arc<dyn TableJournal>,
@@ -132,7 +132,7 @@ enum DurableStage<T> {
     Taken,
 }
 
-impl<T: Outcome> OnceDurable<T> {
+impl<T: Outcome> DurableTicket<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn TableJournal>) -> Self {
         let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
         // The journal has the request from now on, even if no caller ever waits.
@@ -177,7 +177,7 @@ impl<T: Outcome> OnceDurable<T> {
     }
 }
 
-impl<T: Outcome + Send + Sync> Pending<T> for OnceDurable<T> {
+impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
     fn poll(&mut self) -> Option<Result<T>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, DurableStage::Taken) {
@@ -332,7 +332,7 @@ mod tests {
         let table = Arc::new(Table { part, promise: Mutex::default() });
         let (ticket, promise) = Ticket::promised(Arc::clone(&table) as _, 1, false);
         *lock(&table.promise) = Some(promise);
-        Box::new(OnceDurable::new(ticket, Arc::new(NeverWrites::default()))).cancel()
+        Box::new(DurableTicket::new(ticket, Arc::new(NeverWrites::default()))).cancel()
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::sample::Draws;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
-use crate::table::waiting::consumed::{OnceConsumed, durably_consumed};
-use crate::table::waiting::durable::{OnceDurable, Outcome, TableJournal};
+use crate::table::waiting::consumed::{ConsumedTicket, durably_consumed};
+use crate::table::waiting::durable::{DurableTicket, Outcome, TableJournal};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
 
@@ -86,7 +86,7 @@ impl SharedTable {
     /// This request, which is done once it is durable.
     pub fn once_durable<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
-        Ticket::pending(Box::new(OnceDurable::new(ticket, durable)))
+        Ticket::pending(Box::new(DurableTicket::new(ticket, durable)))
     }
 
     /// These draws, which are done once it is durable that their items are used up.
@@ -94,7 +94,7 @@ impl SharedTable {
         let Some(durable) = self.durable.get() else { return ticket };
         match ticket.poll() {
             Some(outcome) => durably_consumed(outcome, durable),
-            None => Ticket::pending(Box::new(OnceConsumed::new(ticket, Arc::clone(durable)))),
+            None => Ticket::pending(Box::new(ConsumedTicket::new(ticket, Arc::clone(durable)))),
         }
     }
 }
