@@ -24,6 +24,7 @@ __all__ = [
     "SignatureError",
     "StorageError",
     "SupersededError",
+    "TrainingWarning",
     "UnauthenticatedError",
     "UnavailableError",
     "UnknownKeyError",
@@ -226,6 +227,10 @@ class ServerRestartedWarning(RuntimeWarning):
 
     Its content before the restart is gone, unless a checkpoint had it; unconfirmed data was sent again.
     """
+
+
+class TrainingWarning(UserWarning):
+    """A run trains, but not as its user may expect: a setting has no effect, or a processor is slow at it."""
 
 
 class ForkedError(ReplayError, RuntimeError):

@@ -1,5 +1,7 @@
 """The exit codes and lines of runs that errors of agents and environments end."""
 
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ testing = pytest.importorskip("typer.testing")
 from reverie import runners  # noqa: E402
 from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError  # noqa: E402
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError  # noqa: E402
-from reverie.cli import exits  # noqa: E402
+from reverie.cli import common, exits  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
+from reverie.errors import TrainingWarning  # noqa: E402
 from reverie.integrations.datasets import DatasetError  # noqa: E402
 
 CRASH = EnvironmentCrashedError(EnvironmentCrash("Mine-v0", 7, 4, "OSError: gone"), 1)
@@ -80,3 +83,12 @@ def test_the_help_of_commands_that_run_agents_names_every_code():
         text = " ".join(testing.CliRunner().invoke(app, [command, "--help"]).stdout.split())
         for words in ("1 training ended without reaching it", "3 an error ended the run", "130 interrupted"):
             assert words in text, command
+
+
+def test_a_command_prints_training_warnings_in_one_line_and_others_as_python_does(capsys):
+    with pytest.warns(UserWarning, match="of another library") as caught:
+        common.print_training_warnings()
+        warnings.warn(TrainingWarning("noisy_sigma is 1 and has no effect"), stacklevel=1)
+        warnings.warn("of another library", stacklevel=1)
+    assert len(caught) == 1
+    assert capsys.readouterr().err == "reverie: noisy_sigma is 1 and has no effect\n"

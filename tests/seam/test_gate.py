@@ -243,6 +243,7 @@ PUBLIC = [
     "TensorSpec",
     "TimestepDataset",
     "Token",
+    "TrainingWarning",
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",

@@ -12,6 +12,8 @@ from types import FrameType
 
 import numpy as np
 
+from reverie.errors import TrainingWarning
+
 _PACKAGES = Path(np.__file__).parents[1]
 _FOLDERS = (Path(__file__).parents[1], *(_PACKAGES / name for name in ("numpy", "torch", "gymnasium/vector")))
 _OTHERS = ("<", *(f"{folder}{os.sep}" for folder in _FOLDERS))
@@ -47,7 +49,7 @@ def _may_be_of_a_user(filename: str) -> bool:
 
 
 def warn(text: str) -> None:
-    """Warn, at the innermost line outside of this package and the standard library: that of the user's program.
+    """Issue a `TrainingWarning` for the user's program: the innermost line outside of this package and the library.
 
     `dataclasses.replace` is between the two where settings are changed. Without such a line, as in a thread whose
     target is of this package, the warning names the innermost one outside of this package.
@@ -58,7 +60,7 @@ def warn(text: str) -> None:
     names = frame.f_globals
     warnings.warn_explicit(
         text,
-        UserWarning,
+        TrainingWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
         module=names.get("__name__"),

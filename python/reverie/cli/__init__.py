@@ -15,5 +15,7 @@ def main() -> None:
         print(f'reverie: {", ".join(missing)} not installed: pip install "reverie[cli]"', file=sys.stderr)
         raise SystemExit(2)
     from reverie.cli.app import app
+    from reverie.cli.common import print_training_warnings
 
+    print_training_warnings()
     app()

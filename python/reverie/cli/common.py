@@ -6,11 +6,14 @@ import functools
 import importlib.util
 import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from reverie.errors import TrainingWarning
 
 EXIT_REACHED = 0
 EXIT_NOT_REACHED = 1
@@ -27,6 +30,19 @@ EPILOG = (
 def flags_of(group: str) -> Callable[..., Any]:
     """`typer.Option` for flags that `--help` shows in this group."""
     return functools.partial(typer.Option, rich_help_panel=group)
+
+
+def print_training_warnings() -> None:
+    """Print each `TrainingWarning` in one line: the line of code that Python names is of no use to a command's user."""
+    show = warnings.showwarning
+
+    def show_in_a_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        if issubclass(category, TrainingWarning):
+            print(f"reverie: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **options)
+
+    warnings.showwarning = show_in_a_line
 
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."

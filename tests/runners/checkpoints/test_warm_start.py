@@ -203,7 +203,7 @@ def test_a_fixed_temperature_is_that_of_the_settings_and_a_learnt_one_that_of_th
     fixed = learner_from(name, trained_runs(name), initial_temperature=0.25, temperature_learning_rate=0.0)
     assert temperature_of(fixed) == pytest.approx(0.25)
     with pytest.warns(
-        UserWarning, match=r"initial_temperature is 0.25 and has no effect: the run begins with the weig"
+        reverie.TrainingWarning, match=r"initial_temperature is 0.25 and has no effect: the run begins with the weig"
     ):
         learnt = learner_from(name, trained_runs(name), initial_temperature=0.25)
     assert temperature_of(learnt) == pytest.approx(float(np.exp(trained["log"])[0]))
@@ -219,7 +219,7 @@ def test_a_setting_of_initial_weights_is_noted_where_trained_weights_replace_the
     file = reverie.load_policy(trained_runs(name)).save(tmp_path / "p.safetensors")
     learner_from(name, file)
     assert not recwarn
-    with pytest.warns(UserWarning, match=f"{next(iter(change))} is 0.25 and has no effect"):
+    with pytest.warns(reverie.TrainingWarning, match=f"{next(iter(change))} is 0.25 and has no effect"):
         learner_from(name, file, **change)
 
 
