@@ -22,7 +22,7 @@ def places(monkeypatch):
 
     def listening(backend, timeout):
         reported = listen(backend, timeout)
-        seen.update({str(name): report for name, report in reported if isinstance(report, messages.Ready)})
+        seen.update({str(name): report for name, report in reported if isinstance(report, messages.RoleReady)})
         return reported
 
     monkeypatch.setattr(on_ray.Cluster, "listen", listening)
