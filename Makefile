@@ -39,15 +39,15 @@ run_python = $(PYTEST) -m "$(1)" $(ARGS) || \
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## uv, .venv, packages and the Rust extension in release mode; quick when nothing changed
+setup: ## install uv, .venv and packages, and build the Rust extension in release mode; quick when nothing changed
 	@tools/setup.sh
 
 demo: setup ## train Ape-X DQN on CartPole-v1 with the embedded replay; ARGS="--seed 3 --json" goes to `reverie demo`
 	@.venv/bin/reverie demo $(ARGS)
 
-test: test-rust test-python ## every quick test, Rust and Python
+test: test-rust test-python ## run every quick test, Rust and Python
 
-test-rust: setup ## quick tests of the Rust crates
+test-rust: setup ## run the quick tests of the Rust crates
 ifneq ($(NEXTEST),)
 	cargo nextest run --locked --workspace --exclude reverie-py --lib --bins --tests $(if $(CI),--profile ci)
 else
@@ -65,18 +65,18 @@ build-tests:
 build-lints:
 	$(CLIPPY)
 
-test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
+test-python: setup ## run the quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
 	$(call run_python,not long and not slow)
 
-test-long: setup ## tests that start processes or a Ray cluster, kill them, or train: ten minutes; CI runs them too
+test-long: setup ## run the tests that start processes or a Ray cluster, kill them, or train: ten minutes; CI runs them too
 	$(call run_python,long and not slow)
 
 # In one run, with one worker more than there are cores: while tests of processes wait, others compute.
 test-python-long: WORKERS = 3
-test-python-long: setup ## the quick tests and the long ones together, as CI runs them
+test-python-long: setup ## run the quick tests and the long ones together, as CI does
 	$(call run_python,not slow)
 
-test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, 200,000 items through a disk tier, the wheel in an empty environment
+test-all: setup test-rust wheel ## run all tests: also the learning runs, 10,000 simulated networks, 100,000 crashes of a journal, 200,000 items through a disk tier, the wheel in an empty environment
 	REVERIE_CRASHES=48 cargo test --locked --quiet --profile quick --package reverie-core --test journal crash:: -- --nocapture
 	REVERIE_SOAK=200000 cargo test --locked --quiet --profile quick --package reverie-core --test tier draws_during -- --nocapture
 	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
@@ -84,22 +84,22 @@ test-all: setup test-rust wheel ## all tests: also the learning runs, 10,000 sim
 	tools/frameworks.sh $(ARGS)
 	tools/isa.sh $(ARGS)
 
-test-isa: setup ## tests of numbers of PyTorch and NumPy on each instruction set of this processor; LEVELS="default avx2"
+test-isa: setup ## run the tests of numbers of PyTorch and NumPy on each instruction set of this processor; LEVELS="default avx2"
 	tools/isa.sh $(ARGS)
 
 mutants: setup ## insert prepared bugs, one at a time, and count those that the nearest tests detect; ARGS="--only heap"
 	$(PY) tools/mutations/run.py $(ARGS)
 
-test-differential: setup ## the same random programs on dm-reverb and on Reverie; ARGS="--kind trajectories --seed 17" replays one
+test-differential: setup ## run the same random programs on dm-reverb and on Reverie; ARGS="--kind trajectories --seed 17" replays one
 	$(PY) tests/differential $(ARGS)
 
-test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and tests that need TensorFlow
+test-ported: setup ## run code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and tests that need TensorFlow
 	$(PY) tests/ported $(ARGS)
 
-test-frameworks: setup ## the tests inside RLlib, tianshou, EnvPool and W&B, in an environment that has their packages (minutes)
+test-frameworks: setup ## run the tests inside RLlib, tianshou, EnvPool and W&B, in an environment that has their packages (minutes)
 	tools/frameworks.sh $(ARGS)
 
-check: check-source check-tests check-use ## what CI runs: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
+check: check-source check-tests check-use ## run the checks of CI: lints, types, layers, instruction counts, tests, README, docs, examples, the site, the wheel, short benchmarks
 
 # Two at a time: most of these keep one core busy.
 PAIRED = $(MAKE) --jobs=2 --output-sync=target
@@ -113,7 +113,7 @@ check-tests: test-rust test-python-long
 check-use: setup
 	$(PAIRED) bench-smoke-replay bench-smoke-training examples site test-wheel
 
-lint: setup ## formatting, lints and Rust's documentation with its examples; warnings are errors
+lint: setup ## check formatting, lints and Rust's documentation with its examples; warnings are errors
 	cargo fmt --all --check
 	$(CLIPPY)
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --quiet --no-deps --workspace
@@ -121,7 +121,7 @@ lint: setup ## formatting, lints and Rust's documentation with its examples; war
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 
-types: setup ## mypy --strict, and the stubs against the built module
+types: setup ## run mypy --strict, and compare the stubs with the built module
 	.venv/bin/mypy
 	.venv/bin/stubtest --mypy-config-file tools/stubtest.ini reverie._native
 
@@ -129,27 +129,27 @@ layers: setup ## check the rules of imports between modules, in Python and in Ru
 	.venv/bin/lint-imports
 	tools/core_stays_pure.sh
 
-instructions: setup ## instructions of the engine's hot paths against the last commit's (needs valgrind); ARGS="--write" keeps the new counts
+instructions: setup ## count the instructions of the engine's hot paths and compare them with the last commit's (needs valgrind); ARGS="--write" keeps the new counts
 	$(PY) tools/instructions.py $(ARGS)
 
 examples: setup ## run every script under examples/
 	@for file in examples/*.py; do echo "==> $$file"; $(PY) $$file; done
 
-bench: bench-in-process bench-network ## both suites against their peers (about half an hour; results under benchmarks/results)
+bench: bench-in-process bench-network ## run both suites against their peers (about half an hour; results under benchmarks/results)
 
-bench-in-process: setup ## against cpprb, SB3, TorchRL and NumPy
+bench-in-process: setup ## measure tables in one process, against cpprb, SB3, TorchRL and NumPy
 	$(PY) -m benchmarks --suite in-process $(ARGS)
 
-bench-network: setup ## the server in another process: against dm-reverb, bare sockets and the machine's memory
+bench-network: setup ## measure a server in another process, against dm-reverb, bare sockets and the machine's memory
 	$(PY) -m benchmarks --suite network $(ARGS)
 
-bench-disk: setup ## costs of a journal, against plain files on the same disk; ARGS="--folder DIR" names the disk
+bench-disk: setup ## measure the costs of a journal, against plain files on the same disk; ARGS="--folder DIR" names the disk
 	$(PY) -m benchmarks.disk $(ARGS)
 
-bench-timeline: setup ## inserts and draws over time while a journal syncs, files are compacted and a checkpoint is taken; a picture
+bench-timeline: setup ## plot inserts and draws over time while a journal syncs, files are compacted and a checkpoint is taken
 	$(PY) -m benchmarks.timeline $(ARGS)
 
-bench-smoke: bench-smoke-replay bench-smoke-training ## all benchmarks without peers, small and short: only shows that they run
+bench-smoke: bench-smoke-replay bench-smoke-training ## run all benchmarks without peers, small and short, to check that they work
 
 bench-smoke-replay: setup
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
@@ -164,10 +164,10 @@ bench-smoke-training: setup
 	$(PY) -m benchmarks.train --work classic --smoke
 	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.1 --rounds 1 --threads 2 --out .bench-smoke && rm -r .bench-smoke
 
-train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too; "--work classic": four agents, SBX too
+train-bench: setup ## measure the training of Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too; "--work classic": four agents, SBX too
 	$(PY) -m benchmarks.train $(ARGS)
 
-bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"
+bench-learn: setup ## train each agent to its target with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"
 	$(PY) -m benchmarks.learn $(ARGS)
 
 proto: ## generate the Rust code of proto/reverie/v1/replay.proto; compiles the generator first
@@ -177,10 +177,10 @@ proto: ## generate the Rust code of proto/reverie/v1/replay.proto; compiles the 
 fuzz: ## fuzz the decoders of bytes from outside (needs a C++ compiler): SECONDS=30 for each target, TARGETS=packed_chunk
 	tools/fuzz.sh $(or $(SECONDS),30) $(TARGETS)
 
-test-valgrind: ## the engine's unsafe code under valgrind (needs valgrind)
+test-valgrind: ## run tests of the engine's unsafe code under valgrind (needs valgrind)
 	tools/valgrind.sh
 
-docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
+docs: setup ## build the Rust reference under target/doc, and run every code block in README and docs
 	cargo doc --locked --no-deps --workspace
 	$(PY) -m pytest tests/docs
 
