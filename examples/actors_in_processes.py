@@ -1,4 +1,4 @@
-"""Two actors in processes of their own write through shared memory; the learner reads batches made ahead."""
+"""Two actors in processes of their own write through shared memory; the learner reads prefetched batches."""
 
 import multiprocessing
 

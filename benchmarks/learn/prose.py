@@ -13,11 +13,11 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   that of the second evaluation (20 episodes; 100 of Pendulum), so a run that reached the target cannot be below it.
 - **Seeds**: seeds 100 to 104 were not used to choose settings. When a result with them was too low, however, other
   settings were tried. Presets were chosen with seeds below 100, often with 0 to 4, so the rows that still have those
-  seeds look better than they are ([where presets come from](#where-presets-and-targets-come-from)).
+  seeds look better than they are ([origin of presets](#origin-of-presets-and-targets)).
 - **Reached**: the interquartile mean of the scores of five seeds is at the target, and at least four seeds are
   confirmed. BipedalWalker has three seeds: all must be confirmed, and the plain mean counts. Brackets are 95% bootstrap
-  intervals of the interquartile mean (Agarwal et al. 2021). With five seeds they are too narrow, and they do not
-  include that 100 episodes are a sample. Fewer seeds have the plain mean, without an interval.
+  intervals of the interquartile mean (Agarwal et al. 2021). With five seeds they are too narrow, and they ignore the
+  error of a mean of 100 episodes. Fewer seeds have the plain mean, without an interval.
 - **Target, by**: the return to reach, and the largest number of environment steps.
 - A row with "no stop" is trained to its last step (`--until-max-steps`). Its seeds count as confirmed if their score is
   at the target.
@@ -27,10 +27,10 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
   That of interrupted runs is not known ("-").
 - An agent marked "(defaults)" has no preset for the environment: the row uses the agent's defaults for such
   environments ([environments](guides/environments.md#an-environment-without-a-preset)).
-- Links in the tables lead to the files of a row. The name of their folder is what `--rows` takes: with a checkout,
-  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains it with another seed. Its file
-  `cartpole-dqn/seed-200.json` is not in the tables: compare its `score` with theirs. A seed that has a file is left
-  out; `--again` removes the file and trains that seed again.
+- Links in the tables lead to the files of a row. `--rows` takes the name of their folder: in a checkout,
+  `python -m benchmarks.learn --rows cartpole-dqn --seeds 200` trains this row with another seed. The result is the file
+  `cartpole-dqn/seed-200.json`, which is not in the tables: compare its `score` with theirs. A seed that has a file is
+  not trained again; `--again` removes the file and trains that seed again.
 - For a run of your own, `reverie eval FOLDER --episodes 100` plays the episodes of the score, which have the seeds
   30,000 to 30,099.
 - The command of a run, its commit and its machine are in its file (until the morning of 2026-11-28 without the command,
@@ -40,7 +40,7 @@ each row and seed; do not edit. How a run is judged: [training](guides/training.
 """
 ORIGINS = """\
 
-## Where presets and targets come from
+## Origin of presets and targets
 
 The targets of CartPole (475), MountainCarContinuous (90), LunarLander with PPO (200) and the tasks without a preset are
 Gymnasium's thresholds. The others are ours:
@@ -76,8 +76,8 @@ APART_HEAD = """\
 
 ## Roles in separate processes
 
-The presets as they are, but with replay shards, learners, evaluator and actors in separate processes, or on Ray:
-learners prefetch batches, actors' weights are older, and no two runs are the same. Judged as above.
+The same presets, but with replay shards, learners, evaluator and actors in separate processes, or on Ray: learners
+prefetch batches, actors' weights are older, and no two runs are the same. The columns have the same meaning as above.
 """
 DEFAULTS_HEAD = """\
 
@@ -85,24 +85,24 @@ DEFAULTS_HEAD = """\
 
 Each agent with the settings that it takes for an environment without a preset: its defaults for the kind of
 environment if it has them, otherwise those of its nearest preset ([0137](decisions/0137-defaults-that-travel.md)).
-Changed are only the target and the limit of steps, which are in the column heading, and `evaluate_every`: every cell
-is evaluated, and can stop, every 10,000 steps (PPO's and IMPALA's defaults: 20,000). Each cell uses up to {seeds}
-seeds, starting at 0 or at 100; results with the seeds from 0 on were seen while the defaults were chosen. A cell
-gives the mean score, how many seeds are confirmed within the steps in the column heading, and the median of the steps
-over all seeds. "Preset": the agent has a preset for this task; see the first table.
+Only three settings are changed: the target and the limit of steps, which are in the column heading, and
+`evaluate_every`. Every run is evaluated, and can stop, every 10,000 steps (PPO's and IMPALA's defaults: 20,000). Each
+cell uses up to {seeds} seeds, starting at 0 or at 100; results with the seeds from 0 on were seen while the defaults
+were chosen. A cell gives the mean score, how many seeds are confirmed within the steps in the column heading, and the
+median of the steps over all seeds. "Preset": the agent has a preset for this task; see the first table.
 """
 ABLATION_HEAD = """\
 
 ## Ablations of Ape-X DQN
 
 CartPole-v1 with its preset, except for what the row names; {updates:,} updates each and no stop at the target. The
-learner does the same work in every row; with twice the actors it sees twice the environment steps. `{baseline}` is
-the preset itself, with the actors' own priorities, n = 3, float32 and no Munchausen term; the rows below are compared
-with it. The preset's learning rate, target period and epsilon ladder were tuned with these parts in place. The other
-rows keep those values, so they show how much the preset depends on a part, not what the part would be worth with
-settings tuned for it. "Mean of the curve" is the greedy return averaged over 20 points, one every 250 updates: an
-agent that learns sooner, and does not fall back, has more. Where the intervals of two rows overlap, no difference is
-claimed.
+learner does the same work in every row; with twice the actors there are twice as many environment steps. `{baseline}`
+is the preset itself, with the actors' own priorities, n = 3, float32 and no Munchausen term; the rows below are
+compared with it. The preset's learning rate, target period and epsilon ladder were tuned with these parts in place.
+The other rows keep those values, so they show how much the preset depends on a part, and not the value of the part
+with settings tuned for it. "Mean of the curve" is the greedy return averaged over 20 points, one every 250 updates:
+an agent that learns sooner, and does not fall back, has a higher mean. Where the intervals of two rows overlap, no
+difference is claimed.
 """
 PARTS_HEAD = """\
 
@@ -120,11 +120,11 @@ OFFLINE_HEAD = """\
 
 Agents that learn from a data set, with their presets except for what the row names; only evaluations play the
 environment. A policy of SAC (Pendulum-v1) or DQN (CartPole-v1) was trained with seed 0 until its target was confirmed
-(SAC: 5,000 steps), and recorded for 10,000 steps as it explores (`reverie data record`, whose commands are in the
-files of a row). Of "pendulum-noisy" 30% of the actions are uniform ones, of "cartpole-narrow" 5%, and of
-"pendulum-narrow" none, so that the narrow sets hardly have other actions than the policy's. "Its mean return" is that
-of the data set's episodes. With `advantage_scale=0`, IQL imitates the data; with `conservative_weight=0`, CQL is SAC
-or DQN without playing. "Score" and the brackets are those of the first table.
+(SAC: 5,000 steps), and recorded for 10,000 steps with its exploration (`reverie data record`; the commands are in the
+files of a row). In "pendulum-noisy" 30% of the actions are uniform, in "cartpole-narrow" 5%, and in "pendulum-narrow"
+none, so that the narrow sets have hardly any actions that are not the policy's. "Its mean return" is that of the data
+set's episodes. With `advantage_scale=0`, IQL imitates the data; with `conservative_weight=0`, CQL is SAC or DQN
+without playing. "Score" and the brackets are those of the first table.
 """
 CONTROL_HEAD = """\
 

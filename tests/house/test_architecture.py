@@ -134,13 +134,13 @@ def test_unsafe_code_is_in_the_modules_that_the_page_names(crate: str) -> None:
     sources = {re.sub(r"(?:/mod)?\.rs$", "", path): text for path, text in rust(crate).items()}
     places = set(matches(sources, r"\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)"))
     assert {next((m for m in UNSAFE[crate] if f"{p}/".startswith(f"{m}/")), p) for p in places} == UNSAFE[crate]
-    assert {module for module in UNSAFE[crate] if f"`{module}`" not in section("What is not there")} == set()
+    assert {module for module in UNSAFE[crate] if f"`{module}`" not in section("Left out on purpose")} == set()
 
 
 def test_only_the_files_that_the_page_names_pickle() -> None:
     found = {path for path, source in python().items() if set(imports(source)) & set(PICKLING)}
     assert found == PICKLES
-    assert {path for path in PICKLES if f"`{path}`" not in section("What is not there")} == set()
+    assert {path for path in PICKLES if f"`{path}`" not in section("Left out on purpose")} == set()
 
 
 def test_the_core_reads_clocks_and_randomness_only_where_the_page_lists() -> None:

@@ -29,8 +29,8 @@ VERIFY_EPILOG = (
 )
 
 REPAIR_EPILOG = (
-    "Exit codes: 0 all was whole; 1 something was left out, and the output names it; 2 nothing was saved: there is no"
-    " readable checkpoint, a server uses FOLDER, or --to has a checkpoint already."
+    "Exit codes: 0 nothing was damaged; 1 something was left out, and the output names it; 2 nothing was saved: there"
+    " is no readable checkpoint, a server uses FOLDER, or --to has a checkpoint already."
 )
 
 app = typer.Typer(
@@ -114,10 +114,10 @@ def verify(path: Where, as_json: AsJson = False) -> None:
 @app.command("repair", epilog=REPAIR_EPILOG)
 def repair(
     path: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of checkpoints, with a journal or without.")],
-    to: Annotated[Path, typer.Option("--to", help="A new folder for what is whole. FOLDER is not changed.")],
+    to: Annotated[Path, typer.Option("--to", help="New folder for the undamaged part. FOLDER is not changed.")],
     as_json: AsJson = False,
 ) -> None:
-    """Save what is whole of a damaged FOLDER as a checkpoint in another one, and name what was left out.
+    """Save the undamaged part of FOLDER as a checkpoint in a new folder, and list what was left out.
 
     Uses the newest checkpoint that can be read, the journal up to the first damage, and the items whose bytes are as
     they were written. A server starts with the new folder as with any other.
@@ -156,7 +156,7 @@ def _journal_line(folder: Path, journal: dict[str, Any]) -> str:
         damage = journal["damage"]
         return (
             f"damaged  the journal in {folder}: {damage['file']} at byte {damage['offset']}: {damage['what']}; "
-            f"`reverie checkpoint repair {folder} --to NEW` saves what is whole"
+            f"`reverie checkpoint repair {folder} --to NEW` saves the undamaged part"
         )
     line = f"intact   the journal in {folder}: {journal['num_commits']:,} commits after {journal['checkpoint']}"
     line += f", {journal['num_items']:,} items in {journal['num_chunks']:,} chunks, {_bytes(journal['size_bytes'])}"

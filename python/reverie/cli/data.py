@@ -141,9 +141,9 @@ def export(
 ) -> None:
     """Write the items of a table to a file or folder, from a server that runs or from a checkpoint.
 
-    It counts as no sample. A checkpoint is loaded into memory first. A folder is exported as a server would have it
-    that starts there: the newest checkpoint, and the journal after it; nothing in the folder changes. A checkpoint's
-    file is exported alone. A folder whose journal a server writes is refused: name the server's address.
+    Reading is not counted as sampling. A checkpoint is loaded into memory first. A folder is exported as a server that
+    starts there would restore it: the newest checkpoint and the journal after it; nothing in the folder changes. A
+    checkpoint's file is exported alone. A folder whose journal a server writes is refused: name the server's address.
     """
     with _errors_reported():
         options = flags.options_of(format, option)

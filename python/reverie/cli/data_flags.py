@@ -50,7 +50,7 @@ Checkpoints = Annotated[
     Path | None,
     _place(
         metavar="FOLDER",
-        help="Instead of a server: write a checkpoint to FOLDER, after the newest there if there is one, for"
+        help="Write a checkpoint to FOLDER, after the newest one there, instead of inserting into a server, for"
         " `reverie serve --checkpoints FOLDER`.",
     ),
 ]
@@ -67,7 +67,7 @@ Rename = Annotated[list[str] | None, _what(metavar="OLD=NEW", help="Another name
 Episode = Annotated[str | None, _what(metavar="NAME", help="Column that numbers the episodes of a Parquet file.")]
 AsWhat = Annotated[
     RowLayout,
-    _what("--as", help="What rows become; auto: what they were when they were exported, otherwise episodes or items."),
+    _what("--as", help="Kind of items; auto: the kind with which the rows were exported, otherwise episodes or items."),
 ]
 NStep = Annotated[int, _what(min=1, metavar="N", help="Steps of a transition.")]
 Discount = Annotated[float, _what(min=0, max=1, metavar="X", help="Discount of transitions.")]

@@ -40,7 +40,7 @@ def record(
     ] = False,
     random_actions: Annotated[
         float,
-        typer.Option(min=0, max=1, metavar="SHARE", help="Share of the actions that are uniform ones instead."),
+        typer.Option(min=0, max=1, metavar="SHARE", help="Share of the actions that are drawn uniformly instead."),
     ] = 0.0,
     seed: Annotated[
         int,

@@ -44,7 +44,7 @@ def info(
 ) -> None:
     """Show a server's tables: sizes, bytes, rates, and the requests that wait.
 
-    The address of a page shows what the page shows, a training run included.
+    The address of a page gives all figures of the page, a training run included.
     """
     credentials = Credentials(token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name)
     with watched(address, timeout, credentials) as look:

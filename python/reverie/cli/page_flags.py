@@ -16,7 +16,7 @@ Http = Annotated[
     str | None,
     _output(
         metavar="[HOST:]PORT",
-        help="Show the training to browsers and monitoring on this port while it lasts, on 127.0.0.1 without a HOST;"
+        help="Serve a page and metrics of the training on this port while it runs, on 127.0.0.1 without a HOST;"
         " port 0 picks a free port and prints it.",
     ),
 ]
@@ -31,7 +31,7 @@ PageCert = Annotated[
 ]
 PageKey = Annotated[Path | None, _output("--tls-key", metavar="FILE", help="Key of that certificate, PEM.")]
 PageInsecure = Annotated[
-    bool, _output("--insecure", help="Allow a page off loopback without TLS; the token is still required.")
+    bool, _output("--insecure", help="Allow a page without TLS on any address; the token is still required.")
 ]
 
 

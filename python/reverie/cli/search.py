@@ -53,14 +53,14 @@ def search(
         ),
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with ranges, a .toml or .yaml; --search goes before it.")
+        Path | None, typer.Option(metavar="FILE", help="File with ranges, a .toml or .yaml; --search takes precedence.")
     ] = None,
     objective: Annotated[
         SearchObjective,
-        typer.Option(help="What to make high, of the greedy returns: the last, the best, or their mean."),
+        typer.Option(help="Objective to maximise, of the greedy returns: the last, the best, or their mean."),
     ] = SearchObjective.last,
-    sampler: Annotated[Sampler, typer.Option(help="How settings are drawn.")] = Sampler.tpe,
-    pruner: Annotated[Pruner, typer.Option(help="How trials are ended early, by their evaluations.")] = Pruner.median,
+    sampler: Annotated[Sampler, typer.Option(help="Method that draws the settings.")] = Sampler.tpe,
+    pruner: Annotated[Pruner, typer.Option(help="Method that ends trials early.")] = Pruner.median,
     sampler_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the sampler.")] = 0,
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Seeds of the runs of each trial, such as 0-2; their mean counts.")
@@ -86,9 +86,9 @@ def search(
     quiet: flags.Quiet = False,
     as_json: LastLineJson = False,
 ) -> None:
-    """Search settings of AGENT on ENV that make its greedy return high.
+    """Search for settings of AGENT that maximise its greedy return on ENV.
 
-    Each trial trains with settings that Optuna draws, in a folder of its own that is that of an ordinary run. The
+    Each trial trains with settings that Optuna draws, in a folder like that of an ordinary run. The
     search's folder also gets study.db, Optuna's storage, and best.toml, the preset with the best settings, for
     `reverie train --config`. Ctrl-C saves and ends; the same command with --resume continues, also with more trials.
     """

@@ -32,7 +32,7 @@ LOG_PERIOD = 0.5
 
 EPILOG = (
     "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2"
-    " invalid or unsafe arguments. Off loopback a server needs a token and a certificate:"
+    " invalid or unsafe arguments. On other addresses than loopback a server needs a token and a certificate:"
     " docs/guides/secure-a-server.md."
 )
 

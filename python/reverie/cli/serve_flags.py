@@ -86,7 +86,7 @@ Http = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Also show a page and metrics to browsers and monitoring there, on 127.0.0.1 if there is no HOST; port 0"
+        help="Also serve a page and metrics over HTTP on this port, on 127.0.0.1 if there is no HOST; port 0"
         " picks a free port and prints it.",
     ),
 ]
@@ -133,7 +133,8 @@ CheckpointEvery = Annotated[
 Journal = Annotated[
     Path | None,
     _checkpoints(
-        metavar="FOLDER", help="Write every change to FOLDER before it is acknowledged, and start with what is there."
+        metavar="FOLDER",
+        help="Write every change to FOLDER before it is acknowledged; start with the changes there.",
     ),
 ]
 Sync = Annotated[
@@ -167,7 +168,7 @@ ClientCa = Annotated[
     _access(metavar="FILE", help="CA certificates, PEM: every client must have a certificate signed by one of them."),
 ]
 Insecure = Annotated[
-    bool, _access("--insecure", help="Allow connections off loopback without TLS; the token is still required.")
+    bool, _access("--insecure", help="Allow connections without TLS on any address; the token is still required.")
 ]
 MaxConnections = Annotated[
     int,

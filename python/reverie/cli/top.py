@@ -37,7 +37,7 @@ def top(
 ) -> None:
     """Show sizes, rates and waiting requests of a server's tables, live.
 
-    The address of a page shows what the page shows, a training run included.
+    The address of a page gives all figures of the page, a training run included.
     """
     credentials = Credentials(token=token_file, ca=tls_ca, cert=tls_cert, key=tls_key, server_name=tls_server_name)
     console = Console(highlight=False)

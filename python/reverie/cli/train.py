@@ -75,8 +75,8 @@ def train(
 
     The run's folder contains preset.toml (the settings of the run), log.jsonl, curve.png, checkpoints/ (the newest
     two), best.safetensors (the policy of the best evaluation) and TensorBoard's files. Ctrl-C, SIGTERM and the end of
-    the terminal save a checkpoint and end the run; the same command with --resume continues from it, and begins the run
-    if it has not begun, as a job that is queued again needs it. With --seeds, --resume skips finished runs, continues
+    the terminal save a checkpoint and end the run; the same command with --resume continues from it, or begins the run
+    if it has not begun, so that a job can be queued again. With --seeds, --resume skips finished runs, continues
     interrupted runs, and starts the others.
     """
     require_agents()

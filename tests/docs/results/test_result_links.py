@@ -33,7 +33,7 @@ def test_the_links_of_both_pages_name_each_row_that_has_results(rows: dict[str, 
 
 def test_each_line_of_a_table_of_results_has_a_link_or_was_not_run() -> None:
     for page in PAGES:
-        results = page.read_text().partition("## Where presets and targets come from")[0]
+        results = page.read_text().partition("## Origin of presets and targets")[0]
         lines = [line for line in results.splitlines() if re.match(r"\| (?!environment|row|agent|experience)", line)]
         assert len(lines) > 10
         assert [line for line in lines if not LINK.search(line) and not any(word in line for word in NOT_RUN)] == []

@@ -146,8 +146,8 @@ def journal_hint(path: Path) -> str:
         return ""
     parts = [str((path.parent / one).parent) for one in state[REPLAY]]
     return (
-        f"reverie checkpoint repair FOLDER --to NEW saves what is whole of its journal ({', '.join(parts)}): move NEW"
-        " to its place, and resume"
+        f"reverie checkpoint repair FOLDER --to NEW saves the undamaged part of its journal ({', '.join(parts)}): move"
+        " NEW to its place, and resume"
     )
 
 
