@@ -186,6 +186,13 @@ def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, c
     ]
 
 
+def test_the_note_about_the_settings_of_another_environment_is_logged(caplog):
+    with caplog.at_level(logging.WARNING, "reverie"):
+        train("dqn", "FrozenLake-v1", **{**SHORT, "target_return": None})
+    assert caplog.messages[0] == agents.find("dqn").load_preset("FrozenLake-v1").note
+    assert "FrozenLake-v1 takes " in caplog.messages[0]
+
+
 def test_a_callback_that_shows_problems_is_the_only_one_to_do_so(tmp_path, full_disk, caplog):
     class Shows:
         shows_problems = True

@@ -103,7 +103,9 @@ def train(
     SystemExit of Ray's handler. Both need the main thread, and leave a program's own handlers alone. With an earlier
     run in the folder:
 
-    - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises.
+    - `resume=True` continues its newest checkpoint. If there is none, a new run begins; `resume="must"` raises. A run
+      that was killed before its first checkpoint begins again with its settings, and a warning: its log begins again,
+      and its `best.safetensors` stays until the new run has one.
     - `resume` as a path continues that checkpoint, or the newest one of that run's folder. With an older one of this
       folder, those of more steps are removed as soon as the run has written its first.
     - A resumed run that has finished, and has nothing left to train with these settings, returns its result again:
@@ -222,7 +224,7 @@ def train(
         replays = checkpoints.place_replays(checkpoint_folder, checkpoint, topology, state)
         if state is not None and replays.folder is not None and replays.continued:
             state = checkpoints.with_newer_counts(state, replays.folder, topology.run.max_env_steps)
-        best = checkpoints.BestKeeper(place, agent, reference, topology)
+        best = checkpoints.BestKeeper(place, agent, reference, topology, begins_again=earlier.begins_again)
         if checkpoint is not None and state is not None:
             best.resume(checkpoint, state["env_steps"])
         replaced = earlier_runs.to_replace(place) if overwrite and place is not None else None
@@ -230,7 +232,8 @@ def train(
         try:
             with ending_at_interrupts(place, should_stop or (lambda: False)) as interruptible:
                 own: list[Callable[[Event], None]] = [] if files is None else [files, best.on_event]
-                reporting = EventReporter((interruptible.on_event, *own, *callbacks))
+                notes = (earlier.note if earlier.begins_again else "", found.note)
+                reporting = EventReporter((interruptible.on_event, *own, *callbacks), notes)
                 ending = _Ending(agent, reference, best, reporting)
                 checked = CheckedRun(
                     agent=trained,

@@ -13,6 +13,8 @@ from reverie import agents
 from reverie.agents.core import Weights
 from reverie.runners import Evaluated, PolicyNotSaved, Saved, Started, checkpoints, plan, train
 from reverie.runners.checkpoints import BestKeeper, best_policies
+from reverie.runners.checkpoints.best_policies import read_best
+from reverie.runners.checkpoints.checkpoint_files import BEST
 from reverie.runners.reports.evaluation import Evaluator, screening_seeds
 from reverie.runners.reports.events import CurvePoint
 
@@ -34,8 +36,8 @@ DQN = agents.find("dqn")
 def keeper(tmp_path):
     topology = plan(DQN, "CartPole-v1")
 
-    def make(folder=tmp_path, resume=None):
-        found = BestKeeper(folder, DQN, "dqn", topology)
+    def make(folder=tmp_path, resume=None, **options):
+        found = BestKeeper(folder, DQN, "dqn", topology, **options)
         if resume is not None:
             found.resume(folder / "checkpoints" / f"{resume:012d}", resume)
         found.on_event(Started(topology, resume or 0))
@@ -155,6 +157,16 @@ def test_a_run_that_begins_does_not_take_the_policy_of_an_earlier_one(keeper, tm
     assert not (tmp_path / "best.safetensors").exists()
     evaluated(begun, 100, 1.0)
     assert begun.best.mean_return == 1.0
+
+
+def test_a_run_that_begins_again_keeps_the_policy_of_its_first_attempt_until_it_has_one(keeper, tmp_path):
+    first = keeper()
+    evaluated(first, 100, 50.0)
+    begun = keeper(begins_again=True)
+    assert begun.best is None, "another run's evaluations"
+    assert read_best(tmp_path / BEST) == first.best
+    evaluated(begun, 100, 1.0)
+    assert read_best(tmp_path / BEST).mean_return == 1.0
 
 
 def test_a_run_is_replaced_with_its_best_policy_and_resumed_with_it(tmp_path):

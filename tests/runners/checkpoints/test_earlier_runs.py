@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import logging
 import pickle
 import shutil
 from pathlib import Path
@@ -47,6 +48,25 @@ def test_the_same_call_begins_a_run_and_continues_it(tmp_path):
     assert run(tmp_path / "a", resume=True) == 0
     assert run(tmp_path / "a", 600, resume=True) >= 300
     assert run(tmp_path / "a", 900, resume="must") >= 600
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_a_warning(tmp_path, caplog):
+    run(tmp_path / "a", seed=1)
+    shutil.rmtree(tmp_path / "a/checkpoints")
+    policy, kept = (tmp_path / "a/best.safetensors").read_bytes(), []
+
+    def see(event):
+        if isinstance(event, Started):
+            kept.append((tmp_path / "a/best.safetensors").read_bytes())
+
+    with caplog.at_level(logging.WARNING, "reverie"):
+        train("dqn", "CartPole-v1", seed=1, run=SHORT, folder=tmp_path / "a", resume=True, on_event=see)
+    assert kept == [policy]
+    warning = f"{tmp_path / 'a'} has no checkpoint yet: the run starts from the beginning, and its log with it"
+    assert warning in caplog.messages
+    caplog.clear()
+    run(tmp_path / "b", resume=True)
+    assert not [text for text in caplog.messages if "has no" in text], "there is nothing to lose"
 
 
 def test_must_insists_on_an_earlier_run(tmp_path):

@@ -33,11 +33,15 @@ class BestKeeper:
     aside: if this run ends before its first checkpoint, the next one goes on from them, and from it.
     """
 
-    def __init__(self, folder: Path | None, agent: Agent, reference: str, topology: Topology) -> None:
+    def __init__(
+        self, folder: Path | None, agent: Agent, reference: str, topology: Topology, *, begins_again: bool = False
+    ) -> None:
+        """`begins_again`: the run's first attempt ended before a checkpoint, and its policy stays until the next."""
         self._path = None if folder is None else folder / BEST
         self._agent, self._reference, self._topology = agent, reference, topology
         self._earlier: Path | None = None
         self._left_course = False
+        self._begins_again = begins_again
         self.best: BestPolicy | None = None
         """The best evaluation so far."""
 
@@ -77,9 +81,9 @@ class BestKeeper:
         aside = _aside(path)
         if self._left_course and path.exists() and not aside.exists():
             _copy(path, aside)
-        if self.best is None:
+        if self.best is None and not self._begins_again:
             path.unlink(missing_ok=True)
-        elif self._earlier is not None:
+        elif self.best is not None and self._earlier is not None:
             _copy(self._earlier, path)
         if not self._left_course:
             aside.unlink(missing_ok=True)

@@ -47,6 +47,8 @@ class EarlierRun:
     """The settings that it takes, unless others are given."""
     note: str = ""
     """Why it begins instead of continuing; empty where it continues, or was not asked to."""
+    begins_again: bool = False
+    """Whether the earlier run ended before its first checkpoint, so that this one repeats its steps."""
 
 
 def earlier_run(folder: Path | None, resume: Resume, *, overwrite: bool) -> EarlierRun:
@@ -94,8 +96,8 @@ def run_to_resume(folder: Path, *, must: bool = False) -> EarlierRun:
     if not logs.has_begun(folder):
         return EarlierRun(note=f"{folder} has no run yet: a new one begins")
     preset = folder / PRESET
-    note = f"{folder} has no checkpoint yet: the run starts from the beginning"
-    return EarlierRun(preset=preset if preset.is_file() else None, note=note)
+    note = f"{folder} has no checkpoint yet: the run starts from the beginning, and its log with it"
+    return EarlierRun(preset=preset if preset.is_file() else None, note=note, begins_again=True)
 
 
 def other_run(folder: Path, agent: str, env: str, seed: int) -> str:

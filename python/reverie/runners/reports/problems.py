@@ -74,18 +74,19 @@ class EventReporter:
     """Passes the events of a run to its callbacks, in order, and logs the problems that they report.
 
     A callback with a true attribute `shows_problems`, such as that of `reverie train`, shows them itself. A callback
-    that is a log (`logs.EventLog`) and no longer writes is reported once, as `LogNotWritten`.
+    that is a log (`logs.EventLog`) and no longer writes is reported once, as `LogNotWritten`. `notes` are sentences on
+    how the run was set up, logged with its start in the same way.
     """
 
-    def __init__(self, callbacks: Sequence[Callable[[Event], None]]) -> None:
-        self._callbacks = tuple(callbacks)
+    def __init__(self, callbacks: Sequence[Callable[[Event], None]], notes: Sequence[str] = ()) -> None:
+        self._callbacks, self._notes = tuple(callbacks), tuple(notes)
         self._shown = any(getattr(one, "shows_problems", False) for one in self._callbacks)
         self._failed: set[int] = set()
 
     def __call__(self, event: Event) -> None:
         """Pass one event on. Raises what a callback raises."""
-        problem = "" if self._shown else problem_of(event)
-        if problem:
+        notes = self._notes if isinstance(event, Started) else ()
+        for problem in () if self._shown else filter(None, (*notes, problem_of(event))):
             _LOG.warning("%s", problem)
         for index, callback in enumerate(self._callbacks):
             callback(event)
