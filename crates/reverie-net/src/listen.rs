@@ -153,7 +153,7 @@ impl Drop for Server {
 
 /// Lowers the number of connections to what the limit of open files allows, and logs it.
 fn fit_open_files(limits: &mut Limits) -> ConnectionCapacity {
-    let room = make_room(limits.max_connections, limits.max_newcomers);
+    let room = make_room(limits.max_connections, limits.max_pending_connections);
     let (wanted, most) = (limits.max_connections, room.max_connections);
     match room.bounded_by {
         None => tracing::info!("takes {most} clients at a time over gRPC, and as many over shared memory"),
@@ -162,7 +162,7 @@ fn fit_open_files(limits: &mut Limits) -> ConnectionCapacity {
              limit of {limit} open files leaves no room for more; raise it (ulimit -n, hard and soft)"
         ),
     }
-    (limits.max_connections, limits.max_newcomers) = (most, room.max_newcomers);
+    (limits.max_connections, limits.max_pending_connections) = (most, room.max_pending_connections);
     room
 }
 

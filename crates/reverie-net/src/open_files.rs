@@ -10,19 +10,19 @@ const UNKNOWN: u64 = 64;
 pub(crate) struct ConnectionCapacity {
     /// Clients of each transport.
     pub(crate) max_connections: usize,
-    /// Newcomers of each transport.
-    pub(crate) max_newcomers: usize,
+    /// Pending connections of each transport.
+    pub(crate) max_pending_connections: usize,
     /// The limit, if it bounds them.
     pub(crate) bounded_by: Option<u64>,
 }
 
 /// Raises the soft limit of open files as far as these connections need, for each transport, and the hard limit allows.
-pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> ConnectionCapacity {
+pub(crate) fn make_room(max_connections: usize, max_pending_connections: usize) -> ConnectionCapacity {
     let folders = ["/proc/self/fd", "/dev/fd"];
     let found = folders.iter().find_map(|folder| std::fs::read_dir(folder).ok());
     let open = found.map_or(UNKNOWN, |files| files.count() as u64);
-    let have = raise_limit(needed(open, max_connections, max_newcomers));
-    room(have, open, max_connections, max_newcomers)
+    let have = raise_limit(needed(open, max_connections, max_pending_connections));
+    room(have, open, max_connections, max_pending_connections)
 }
 
 /// The limit of open files, raised to `wanted` as far as it can be.
@@ -51,21 +51,21 @@ fn raise_limit(_wanted: u64) -> u64 {
     u64::MAX
 }
 
-fn needed(open: u64, max_connections: usize, max_newcomers: usize) -> u64 {
-    let each = (max_connections as u64).saturating_add(max_newcomers as u64);
+fn needed(open: u64, max_connections: usize, max_pending_connections: usize) -> u64 {
+    let each = (max_connections as u64).saturating_add(max_pending_connections as u64);
     each.saturating_mul(2).saturating_add(open + SPARE)
 }
 
-fn room(have: u64, open: u64, max_connections: usize, max_newcomers: usize) -> ConnectionCapacity {
-    if needed(open, max_connections, max_newcomers) <= have {
-        return ConnectionCapacity { max_connections, max_newcomers, bounded_by: None };
+fn room(have: u64, open: u64, max_connections: usize, max_pending_connections: usize) -> ConnectionCapacity {
+    if needed(open, max_connections, max_pending_connections) <= have {
+        return ConnectionCapacity { max_connections, max_pending_connections, bounded_by: None };
     }
     let each = (have.saturating_sub(open + SPARE) / 2).max(2) as usize;
     // Most of the room is for clients.
-    let max_newcomers = max_newcomers.min((each / 8).max(1));
+    let max_pending_connections = max_pending_connections.min((each / 8).max(1));
     ConnectionCapacity {
-        max_connections: max_connections.min(each - max_newcomers),
-        max_newcomers,
+        max_connections: max_connections.min(each - max_pending_connections),
+        max_pending_connections,
         bounded_by: Some(have),
     }
 }
@@ -78,15 +78,15 @@ mod tests {
     fn connections_stay_within_the_open_files_and_leave_some_for_the_rest() {
         assert_eq!(
             room(10_000, 20, 4096, 256),
-            ConnectionCapacity { max_connections: 4096, max_newcomers: 256, bounded_by: None }
+            ConnectionCapacity { max_connections: 4096, max_pending_connections: 256, bounded_by: None }
         );
         for have in [100, 256, 1024, 4096, 8000] {
-            let ConnectionCapacity { max_connections, max_newcomers, bounded_by } = room(have, 20, 4096, 256);
+            let ConnectionCapacity { max_connections, max_pending_connections, bounded_by } = room(have, 20, 4096, 256);
             assert_eq!(bounded_by, Some(have));
-            assert!(needed(20, max_connections, max_newcomers) <= have, "{have}");
-            assert!(max_connections >= 4 * max_newcomers && max_newcomers >= 1, "{have}");
+            assert!(needed(20, max_connections, max_pending_connections) <= have, "{have}");
+            assert!(max_connections >= 4 * max_pending_connections && max_pending_connections >= 1, "{have}");
         }
         let none = room(10, 20, 4096, 256);
-        assert_eq!((none.max_connections, none.max_newcomers), (1, 1), "a server that starts takes one");
+        assert_eq!((none.max_connections, none.max_pending_connections), (1, 1), "a server that starts takes one");
     }
 }

@@ -234,7 +234,7 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 
 /// `Client.checkpoint`: the path at each server.
 pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec<String>> {
-    let (replay, since) = (client.reach().replay(py)?, Instant::now());
+    let (replay, since) = (client.backend().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = |_: &_| match replay.link() {
         Some(_) => format!("{}; a checkpoint that has begun continues", replay.no_response_reason(since.elapsed())),

@@ -81,7 +81,7 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
 
 /// Like [`copying`], for work on items' cells: cells that have to be unpacked, or read from the disk, always release
 /// the GIL.
-pub fn reading<T: Send, I: Borrow<Item>>(
+pub fn reading_cells<T: Send, I: Borrow<Item>>(
     py: Python<'_>,
     items: &[I],
     bytes: usize,

@@ -36,7 +36,7 @@ pub fn step(
     let Some((first, _)) = targets.first() else {
         return Err(PyValueError::new_err("priorities must name at least one table"));
     };
-    let replay = client.reach().known(py, deadline)?;
+    let replay = client.backend().known(py, deadline)?;
     if targets.len() > 1 {
         let others = targets[1..].iter().map(|(table, _)| *table);
         // The first table's rows refuse it themselves.
@@ -109,7 +109,7 @@ pub fn batch<'py>(
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let deadline = client.deadline(timeout)?;
-    let replay = client.reach().known(py, deadline)?;
+    let replay = client.backend().known(py, deadline)?;
     if !waits {
         make_room(client, py, &replay, timeout)?;
     }
@@ -199,7 +199,7 @@ pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// `Client.flush`.
 pub fn flush(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<()> {
-    let replay = &client.reach().replay(py)?;
+    let replay = &client.backend().replay(py)?;
     let alone = client.unawaited(py)?;
     alone.flush(py, deadline, |table| why(&**replay, table))
 }

@@ -39,7 +39,7 @@ impl ItemSender {
         let client = client.get().handle();
         let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
         let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
-        let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
+        let replay = client.backend().known(py, client.deadline(timeout)?)?.shared();
         Ok(Self {
             restarts: replay.restarts().into(),
             replay: ProcessLocal::new(replay, "writer"),

@@ -20,7 +20,7 @@ pub fn update<'py>(
     deadline: Deadline,
     wait: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "keys")?, numbers::<f64>(priorities, "priorities")?);
     let (keys, priorities) = (keys.as_slice(), priorities.as_slice());
     let versions: Option<Vec<u32>> = match if_version {
@@ -68,7 +68,7 @@ pub fn mutate<'py>(
     deletes: &Bound<'py, PyAny>,
     deadline: Deadline,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
     let deletes = numbers::<i64>(deletes, "deletes")?;
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());

@@ -11,7 +11,7 @@ use super::section::SectionWriter;
 use super::segment::RecordPlace;
 use super::summary::LogStart;
 use crate::chunk::{Follower, SavedChunk, SegmentStore};
-use crate::disk::{Disk, Input, folder_of, reading, storage};
+use crate::disk::{Disk, Input, folder_of, read_error, storage};
 use crate::error::{Error, Result};
 use crate::table::{ServerCut, Tables};
 use std::collections::HashSet;
@@ -399,7 +399,7 @@ impl SegmentStore for Store {
 
     fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)> {
         let path = names::segment(&self.root, segment);
-        let input = self.disk.open(&path).map_err(reading(&path, 0))?;
+        let input = self.disk.open(&path).map_err(read_error(&path, 0))?;
         Ok((path, input))
     }
 }

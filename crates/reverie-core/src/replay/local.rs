@@ -114,11 +114,11 @@ impl Replay for Tables {
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| Tables::get(&self, table).map(drop))?;
-        let prefetcher = Prefetcher::new(self, schedule, Planner::new(reading), allocate).map_err(|error| {
+        let prefetcher = Prefetcher::new(self, schedule, Planner::new(read_options), allocate).map_err(|error| {
             Error::Unavailable(format!("the thread that prefetches batches could not be started: {error}"))
         })?;
         Ok(Box::new(prefetcher))

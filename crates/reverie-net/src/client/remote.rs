@@ -7,7 +7,7 @@ use super::outbox::{ClientEnding, Outbox};
 use super::server_description::ServerDescription;
 use super::work::Handling;
 use super::{runtime, task};
-use crate::convert::batch::{encode_reading, encode_windows};
+use crate::convert::batch::{encode_read_options, encode_windows};
 use crate::endpoint::EndpointOptions;
 use crate::grpc::connector::{Connect, Tcp};
 use crate::local::LocalOutlet;
@@ -156,7 +156,7 @@ impl Remote {
         };
         let sample = proto::Sample {
             parts: parts.into_iter().map(part).collect(),
-            reading: Some(encode_reading(columns.as_deref(), ragged)),
+            reading: Some(encode_read_options(columns.as_deref(), ragged)),
             without_replacement,
             at_once,
             only_now,

@@ -117,33 +117,33 @@ impl GrpcServices {
 
     /// Serves a connection, which must be admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
-        let newcomer = self.shared.admission.arrive(ConnectionTransport::Grpc, &peer);
+        let admission = self.shared.admission.register(ConnectionTransport::Grpc, &peer);
         let shared = Arc::clone(&self.shared);
         let io = MeteredStream::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
-        let io = BoundedStream::new(io, Arc::clone(&newcomer));
+        let io = BoundedStream::new(io, Arc::clone(&admission));
         tokio::select! {
-            () = self.greeted(io, &peer, &newcomer) => {}
-            why = newcomer.is_over() => if let Some(more) = shared.refusals.allows() {
+            () = self.greeted(io, &peer, &admission) => {}
+            why = admission.must_close() => if let Some(more) = shared.refusals.allows() {
                 tracing::info!("a connection of {peer} was ended: {why}{more}");
             }
         }
     }
 
-    async fn greeted<IO>(self, io: IO, peer: &str, newcomer: &Arc<AdmissionGuard>)
+    async fn greeted<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(tls) = &self.tls else { return self.http2(io, peer, newcomer, false).await };
+        let Some(tls) = &self.tls else { return self.http2(io, peer, admission, false).await };
         let io = match PeekedStream::read(io).await {
             Ok(io) => io,
             Err(error) => return tracing::debug!(peer, %error, "a connection closed before it sent any data"),
         };
         if io.is_http2() {
             self.log_refusal(peer, WANTS_TLS);
-            return self.http2(io, peer, newcomer, true).await;
+            return self.http2(io, peer, admission, true).await;
         }
         match tls.accept(io).into_fallible().await {
-            Ok(io) => self.http2(io, peer, newcomer, false).await,
+            Ok(io) => self.http2(io, peer, admission, false).await,
             Err((error, io)) => {
                 if let Some(more) = self.shared.refusals.allows() {
                     tracing::info!("a TLS handshake with {peer} failed: {error}{more}");
@@ -160,16 +160,16 @@ impl GrpcServices {
     }
 
     /// Serves HTTP/2. `in_the_clear`: the peer does not use the required TLS, and gets only this error.
-    async fn http2<IO>(self, io: IO, peer: &str, newcomer: &Arc<AdmissionGuard>, in_the_clear: bool)
+    async fn http2<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>, in_the_clear: bool)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (front, newcomer, name) = (self.clone(), Arc::clone(newcomer), Arc::<str>::from(peer));
+        let (front, admission, name) = (self.clone(), Arc::clone(admission), Arc::<str>::from(peer));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            newcomer.asks();
+            admission.count_request();
             request.extensions_mut().insert(Peer(Arc::clone(&name)));
-            let (front, newcomer) = (front.clone(), Arc::clone(&newcomer));
-            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request, &newcomer).await } }
+            let (front, admission) = (front.clone(), Arc::clone(&admission));
+            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request, &admission).await } }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -212,9 +212,9 @@ impl GrpcServices {
     async fn answer(
         mut self,
         request: Request<Incoming>,
-        newcomer: &AdmissionGuard,
+        admission: &AdmissionGuard,
     ) -> Result<Response<HttpResponseBody>, Infallible> {
-        if let Err(error) = self.admit(&request, newcomer) {
+        if let Err(error) = self.admit(&request, admission) {
             let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
             self.log_refusal(peer, &error);
             return Ok(status(&error).into_http().map(HttpResponseBody::Routed));
@@ -225,7 +225,7 @@ impl GrpcServices {
     }
 
     /// Checks a call: none for health, the token for all others, and a place for those that last.
-    fn admit(&self, request: &Request<Incoming>, newcomer: &AdmissionGuard) -> Result<()> {
+    fn admit(&self, request: &Request<Incoming>, admission: &AdmissionGuard) -> Result<()> {
         let path = request.uri().path();
         if path.starts_with(HEALTH) {
             return Ok(());
@@ -234,8 +234,8 @@ impl GrpcServices {
         if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
             return Err(Error::Unauthenticated(token::wrong(shown.is_some())));
         }
-        newcomer.is_let_in();
-        if path == DESCRIBE { Ok(()) } else { newcomer.admit() }
+        admission.mark_authenticated();
+        if path == DESCRIBE { Ok(()) } else { admission.admit() }
     }
 }
 

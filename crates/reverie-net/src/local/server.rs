@@ -117,7 +117,7 @@ impl Listener {
             lost: false,
             urgent: false,
             unanswered: 0,
-            newcomer: None,
+            admission: None,
             shortages: Arc::clone(&self.shortages),
             counts: Arc::default(),
             counted: (0, 0),
@@ -135,7 +135,7 @@ pub async fn serve(listener: Listener, shared: Arc<ServerState>) {
             connection = listener.accept() => connection,
             () = &mut stopping => return,
         };
-        connection.newcomer = Some(shared.admission.arrive(ConnectionTransport::Local, &connection.peer));
+        connection.admission = Some(shared.admission.register(ConnectionTransport::Local, &connection.peer));
         connection.reader.set_longest(GREETING_BYTES);
         connection.counts = Arc::clone(shared.bytes(RequestTransport::SharedMemory));
         tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection)));
@@ -157,7 +157,7 @@ pub struct LocalServerConnection {
     unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
-    newcomer: Option<Arc<AdmissionGuard>>,
+    admission: Option<Arc<AdmissionGuard>>,
     shortages: Arc<LogLimit>,
     /// The server's count of bytes.
     counts: Arc<ByteCounts>,
@@ -218,8 +218,8 @@ impl ServerConnection for LocalServerConnection {
         false
     }
 
-    fn newcomer(&self) -> Option<Arc<AdmissionGuard>> {
-        self.newcomer.clone()
+    fn admission(&self) -> Option<Arc<AdmissionGuard>> {
+        self.admission.clone()
     }
 
     fn admitted(&mut self) {

@@ -56,7 +56,7 @@ const MIB: u64 = 1 << 20;
 fn limits() -> Limits {
     Limits {
         max_connections: 10,
-        max_newcomers: 10,
+        max_pending_connections: 10,
         session_insert_bytes: 8 * MIB,
         total_insert_bytes: 64 * MIB,
         max_pending_requests: 100,

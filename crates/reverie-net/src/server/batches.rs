@@ -4,7 +4,7 @@
 //! several places, large cells are sent from their chunks.
 
 use super::pool::{BlockPermit, BlockPool};
-use super::reading::ReadOptions;
+use super::read_options::ReadOptions;
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
@@ -101,7 +101,7 @@ impl Batches {
     pub(super) fn plan(
         &mut self,
         connection: &dyn ServerConnection,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
         draws: &Draws,
     ) -> Result<PlannedBatch> {
         if draws.items.is_empty() {
@@ -113,10 +113,10 @@ impl Batches {
                 unpacking: UnpackCost::default(),
             });
         }
-        let known = self.planners.iter().position(|(known, _)| known == reading);
+        let known = self.planners.iter().position(|(known, _)| known == read_options);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
             Some(entry) => entry,
-            None => (reading.clone(), reading.planner()),
+            None => (read_options.clone(), read_options.planner()),
         };
         let plan = entry.1.plan_draws(draws);
         self.planners.truncate(READINGS - 1);

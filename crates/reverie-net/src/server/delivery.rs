@@ -119,7 +119,7 @@ impl Link {
                 (planned, lying)
             }
             None => {
-                let planned = self.batches.plan(&*self.connection, &answer.reading, draws)?;
+                let planned = self.batches.plan(&*self.connection, &answer.read_options, draws)?;
                 let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
                 if needed > budget {
                     return Err(Error::ResourceExhausted {

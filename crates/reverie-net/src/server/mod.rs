@@ -12,7 +12,7 @@ pub mod spans;
 mod waits;
 mod clients;
 mod options;
-mod reading;
+mod read_options;
 mod shared;
 mod welcome;
 

@@ -34,7 +34,7 @@ pub struct Limits {
     /// Fewer if the limit of open files leaves no room for them.
     pub max_connections: usize,
     /// Connections of each transport at a time without a session or a call; they have some seconds to begin one.
-    pub max_newcomers: usize,
+    pub max_pending_connections: usize,
     /// Bytes of inserts in flight of one session.
     pub session_insert_bytes: u64,
     /// Bytes of inserts in flight of all sessions together.
@@ -91,7 +91,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 4096,
-            max_newcomers: 256,
+            max_pending_connections: 256,
             session_insert_bytes: 64 << 20,
             total_insert_bytes: 1 << 30,
             max_pending_requests: 4096,

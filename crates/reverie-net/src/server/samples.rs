@@ -1,7 +1,7 @@
 //! Requests for draws: waiting for the tables, and the draws to gather.
 
 use super::latencies::Stopwatch;
-use super::reading::ReadOptions;
+use super::read_options::ReadOptions;
 use super::shared::ServerState;
 use crate::convert;
 use crate::proto;
@@ -26,7 +26,7 @@ const ALONE_BYTES: u64 = 1024;
 /// If it is dropped before the client acknowledged them, leased draws return to their tables.
 pub(super) struct DrawDelivery {
     pub(super) id: u64,
-    pub(super) reading: ReadOptions,
+    pub(super) read_options: ReadOptions,
     /// Each group becomes one batch.
     pub(super) groups: VecDeque<Draws>,
     /// The groups that were sent, while the client may ask for them again.
@@ -46,12 +46,12 @@ pub(super) struct DrawDelivery {
 }
 
 impl DrawDelivery {
-    fn empty(id: u64, reading: ReadOptions) -> Self {
+    fn empty(id: u64, read_options: ReadOptions) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
         Self {
             id,
-            reading,
+            read_options,
             groups,
             sent,
             has_sent: false,
@@ -64,13 +64,13 @@ impl DrawDelivery {
     }
 
     /// An answer of one batch.
-    pub(super) fn whole(id: u64, reading: ReadOptions, draws: Draws) -> Self {
-        Self { groups: VecDeque::from([draws]), ..Self::empty(id, reading) }
+    pub(super) fn whole(id: u64, read_options: ReadOptions, draws: Draws) -> Self {
+        Self { groups: VecDeque::from([draws]), ..Self::empty(id, read_options) }
     }
 
     /// An answer with an error only.
-    pub(super) fn refused(id: u64, reading: ReadOptions, error: Error) -> Self {
-        Self { error: Some(error), ..Self::empty(id, reading) }
+    pub(super) fn refused(id: u64, read_options: ReadOptions, error: Error) -> Self {
+        Self { error: Some(error), ..Self::empty(id, read_options) }
     }
 
     /// True if draws are leased.
@@ -237,11 +237,11 @@ pub(super) async fn draw(
     mut patience: WaitLimit,
     lessee: Option<Lessee>,
 ) -> DrawDelivery {
-    let reading = match ReadOptions::decode(sample.reading) {
-        Ok(reading) => reading,
+    let read_options = match ReadOptions::decode(sample.reading) {
+        Ok(read_options) => read_options,
         Err(error) => return DrawDelivery::refused(id, ReadOptions::default(), error),
     };
-    let mut answer = DrawDelivery::empty(id, reading);
+    let mut answer = DrawDelivery::empty(id, read_options);
     let mut draws = Draws::default();
     let parts = match tables(&shared, &sample.parts) {
         Ok(parts) => parts,

@@ -87,7 +87,7 @@ impl ServerState {
             limits: options.limits,
             checkpoints: options.checkpoint.clone().map(Checkpoints::new),
             token: options.token.as_deref().map(Token::new),
-            admission: Admission::new(options.limits.max_connections, options.limits.max_newcomers),
+            admission: Admission::new(options.limits.max_connections, options.limits.max_pending_connections),
             refusals: LogLimit::default(),
             failures: LogLimit::default(),
             endings: LogLimit::default(),

@@ -25,11 +25,11 @@ impl ServerState {
     /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
     /// the session has the connection.
     pub async fn welcome(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
-        let newcomer = connection.newcomer();
+        let admission = connection.admission();
         let greeted = tokio::select! {
             greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *connection)) => greeted,
             () = self.stopping() => Ok(Err(NoSession::from(Error::Unavailable("the server stops".to_owned())))),
-            why = is_over(newcomer.as_deref()) => Ok(Err(NoSession::from(Error::Unavailable(why.to_owned())))),
+            why = must_close(admission.as_deref()) => Ok(Err(NoSession::from(Error::Unavailable(why.to_owned())))),
         };
         let refused = match greeted {
             Ok(Ok(id)) => match self.attach(id, connection) {
@@ -111,9 +111,9 @@ impl ServerState {
         if let (Some(token), false) = (&self.token, connection.authenticated()) {
             challenge(connection, token, &session, &nonce).await?;
         }
-        if let Some(newcomer) = connection.newcomer() {
-            newcomer.is_let_in();
-            newcomer.admit()?;
+        if let Some(admission) = connection.admission() {
+            admission.mark_authenticated();
+            admission.admit()?;
         }
         connection.admitted();
         Ok(session)
@@ -161,9 +161,9 @@ async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage,
 }
 
 /// Pending forever for a connection that is admitted already.
-async fn is_over(newcomer: Option<&AdmissionGuard>) -> &'static str {
-    match newcomer {
-        Some(newcomer) => newcomer.is_over().await,
+async fn must_close(admission: Option<&AdmissionGuard>) -> &'static str {
+    match admission {
+        Some(admission) => admission.must_close().await,
         None => std::future::pending().await,
     }
 }

@@ -21,7 +21,7 @@ const MOST_OUTDATED: usize = 16;
 pub(super) struct Draws<'a> {
     pub(super) table: &'a Table,
     pub(super) request: SampleRequest,
-    pub(super) reading: &'a ShardedReadOptions,
+    pub(super) read_options: &'a ShardedReadOptions,
     pub(super) end: &'a RequestEnd,
 }
 
@@ -68,7 +68,7 @@ impl Draws<'_> {
         let DrawsOutcome { made, error } = self.parts().await?;
         let batches = match made.is_empty() {
             true => Vec::new(),
-            false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
+            false => vec![joined(made, &self.read_options.options(), self.read_options.allocate)?],
         };
         Ok(SampleOutcome { batches, error })
     }
@@ -76,7 +76,7 @@ impl Draws<'_> {
     /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
     pub(super) async fn runs(&self) -> Result<SampleOutcome> {
         let DrawsOutcome { made, error } = self.rounds(1, self.request.num_samples, DrawMethod::Runs).await?;
-        let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
+        let run = |part| joined(vec![part], &self.read_options.options(), self.read_options.allocate);
         let batches = made.into_iter().map(run).collect::<Result<_>>()?;
         Ok(SampleOutcome { batches, error })
     }
@@ -84,12 +84,12 @@ impl Draws<'_> {
     /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
     pub(super) async fn parts(&self) -> Result<DrawsOutcome> {
         let SampleRequest { num_samples, without_replacement, windows, .. } = self.request;
-        if without_replacement && self.reading.ragged == Ragged::Values {
+        if without_replacement && self.read_options.ragged == Ragged::Values {
             let reason = "ragged=\"values\" has no row for each draw, of which draws without replacement over several \
                           shards leave some out: pass ragged=\"pad\", or draw with replacement";
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
-        let plain = self.reading.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
+        let plain = self.read_options.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
         let method = if plain && self.table.kind.discards { DrawMethod::Guesses } else { DrawMethod::Asks };
         let mut outcome = self.rounds(num_samples, num_samples, method).await?;
         if let (Some(Error::Deadline(why)), true) = (&mut outcome.error, without_replacement) {
@@ -170,7 +170,7 @@ impl Draws<'_> {
     }
 
     async fn ask_all(&self, asks: Vec<(usize, ShardRequest)>) -> Round {
-        Round::ask(self.table, self.end, self.reading, asks).await
+        Round::ask(self.table, self.end, self.read_options, asks).await
     }
 
     /// Makes draws by the present masses, none of which waits for a table.

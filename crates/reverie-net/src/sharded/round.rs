@@ -28,7 +28,7 @@ impl Round {
     pub(super) async fn ask(
         table: &Table,
         end: &RequestEnd,
-        reading: &ShardedReadOptions,
+        read_options: &ShardedReadOptions,
         asks: Vec<(usize, ShardRequest)>,
     ) -> Self {
         let (asked_at, timeout) = (table.now(), end.answer());
@@ -37,7 +37,7 @@ impl Round {
             let replay = Arc::clone(table.members().replay(shard));
             match ask {
                 ShardRequest::Draws(request) => {
-                    let ticket = replay.try_sample(&table.name, request, &reading.options(), timeout);
+                    let ticket = replay.try_sample(&table.name, request, &read_options.options(), timeout);
                     draws.push((shard, replay, ticket));
                 }
                 ShardRequest::Tally => {

@@ -22,8 +22,8 @@ pub trait ServerConnection: Send {
     /// True if the transport checked the token; otherwise the client must prove that it has it.
     fn authenticated(&self) -> bool;
 
-    /// The newcomer, if the connection is not admitted yet.
-    fn newcomer(&self) -> Option<Arc<AdmissionGuard>> {
+    /// The guard, if the connection is not admitted yet.
+    fn admission(&self) -> Option<Arc<AdmissionGuard>> {
         None
     }
 

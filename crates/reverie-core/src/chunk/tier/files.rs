@@ -4,7 +4,7 @@
 //! no head, and are removed when a server starts with the folder.
 
 use super::ledger::{Ledger, UnusedFile, held};
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -69,13 +69,13 @@ impl Place {
     pub(super) fn read_before(&self, before: u64, into: &mut [u8]) -> Result<()> {
         let offset = self.offset.saturating_sub(before);
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
-        input.read_at(offset, into).map_err(reading(&self.file.path, offset))
+        input.read_at(offset, into).map_err(read_error(&self.file.path, offset))
     }
 
     /// Reads from `offset` of the place on.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
-        input.read_at(self.offset + offset, into).map_err(reading(&self.file.path, self.offset + offset))
+        input.read_at(self.offset + offset, into).map_err(read_error(&self.file.path, self.offset + offset))
     }
 
     /// The error for bytes that are not what was written.

@@ -3,7 +3,7 @@
 use super::super::batches::heavy;
 use super::super::latencies::{RequestKind, Stopwatch};
 use super::super::outcomes::{RequestOutcome, RequestStatus};
-use super::super::reading::ReadOptions;
+use super::super::read_options::ReadOptions;
 use super::super::samples::{DRAW_BYTES, DrawDelivery, WaitLimit, cost, draw, wait};
 use super::super::session::{CancellableRequest, DrawRequest, FinishedRequest, Session};
 use super::super::waits;
@@ -190,13 +190,13 @@ impl Session {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
         }
-        let reading = ReadOptions::decode(get.reading)?;
+        let read_options = ReadOptions::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
         let keys = convert::numbers::decode(&get.keys, "keys")?;
         let (count, asked) = (keys.len() as u64, keys.len() as u64 * DRAW_BYTES);
         self.may_ask(count, asked, false)?;
         let draws = heavy(keys.len() * 256, || table.get(&keys))?;
-        Ok((DrawDelivery::whole(id, reading, draws), asked))
+        Ok((DrawDelivery::whole(id, read_options, draws), asked))
     }
 
     fn query(&self, id: u64, query: proto::Query) -> Result<(DrawDelivery, u64)> {

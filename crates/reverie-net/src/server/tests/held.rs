@@ -1,6 +1,6 @@
 //! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
-use super::super::reading::ReadOptions;
+use super::super::read_options::ReadOptions;
 use super::super::samples::DrawDelivery;
 use super::*;
 use reverie_core::sample::{Draws, SampleRequest};
