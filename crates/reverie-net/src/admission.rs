@@ -238,7 +238,9 @@ impl AdmissionGuard {
     pub(crate) async fn must_close(&self) -> &'static str {
         tokio::select! {
             () = self.close_reason.changed.notified() => {}
-            () = tokio::time::sleep_until(self.deadline) => self.close_reason.set("it did not request a session in time"),
+            () = tokio::time::sleep_until(self.deadline) => {
+                self.close_reason.set("it did not request a session in time");
+            }
         }
         match self.is_admitted() {
             false => self.close_reason.reason.get().copied().unwrap_or_default(),

@@ -13,8 +13,8 @@ use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{EndpointOptions, Transport};
 use reverie_net::listen::Server;
-use reverie_net::proto::client_message::Body as Asked;
-use reverie_net::proto::server_message::Body as Said;
+use reverie_net::proto::client_message::Body as ClientBody;
+use reverie_net::proto::server_message::Body as ServerBody;
 use reverie_net::proto::{self, Challenge, ClientMessage, Proof, ServerMessage};
 use reverie_net::server;
 use reverie_net::transport::client::{Inlet, Outlet};
@@ -80,7 +80,7 @@ fn proof(token: &str, label: &str, session: &[u8], client_nonce: &[u8], server_n
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), &text).as_ref().to_vec()
 }
 
-async fn say(outlet: &mut impl Outlet, body: Asked) -> Result<()> {
+async fn say(outlet: &mut impl Outlet, body: ClientBody) -> Result<()> {
     outlet.send(ClientMessage { body: Some(body), ..Default::default() })?;
     while outlet.is_pressed() {
         outlet.ready(0).await?;
@@ -102,21 +102,23 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_ha
             reverie_net::local::connect(server.local_socket().unwrap(), &Arc::default()).await?;
         let (protocol, session, nonce) = (proto::PROTOCOL, session.clone(), mine.clone());
         let hello = proto::ClientHello { protocol, session: session.clone(), nonce, ..Default::default() };
-        say(&mut outlet, Asked::Hello(hello)).await?;
+        say(&mut outlet, ClientBody::Hello(hello)).await?;
         let said = inlet.receive().await?.unwrap().message.body;
-        let Some(Said::Challenge(Challenge { nonce, proof: theirs })) = said else { panic!("no challenge: {said:?}") };
+        let Some(ServerBody::Challenge(Challenge { nonce, proof: theirs })) = said else {
+            panic!("no challenge: {said:?}")
+        };
         assert_eq!(theirs, proof(TOKEN, "reverie.v1 server", &session, &mine, &nonce));
-        say(&mut outlet, Asked::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
+        say(&mut outlet, ClientBody::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
         let answer = inlet.receive().await?.unwrap().message.body;
-        assert_eq!(matches!(answer, Some(Said::Hello(_))), admitted, "{answer:?}");
-        assert_eq!(matches!(answer, Some(Said::Goodbye(_))), !admitted);
+        assert_eq!(matches!(answer, Some(ServerBody::Hello(_))), admitted, "{answer:?}");
+        assert_eq!(matches!(answer, Some(ServerBody::Goodbye(_))), !admitted);
     }
     Ok(())
 }
 
 /// Listens under the server's name, as any process that may write its directory can. The messages of clients are the
 /// thread's result.
-fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'static) -> JoinHandle<Vec<u8>> {
+fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> ServerBody + Send + 'static) -> JoinHandle<Vec<u8>> {
     let path = server.local_socket().unwrap();
     fs::rename(path, PathBuf::from(path).with_extension("away")).unwrap();
     let listener = UnixListener::bind(path).unwrap();
@@ -142,10 +144,10 @@ fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'st
 
 #[tokio::test]
 async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_nor_anything_else() -> Result<()> {
-    let greets = |_| Said::Hello(proto::ServerHello { protocol: proto::PROTOCOL, ..Default::default() });
-    let guesses = |_| Said::Challenge(Challenge { nonce: vec![1; 32], proof: vec![2; 32] });
-    let breaks_rules = |_| Said::Challenge(Challenge::default());
-    for answer in [greets as fn(Vec<u8>) -> Said, guesses, breaks_rules] {
+    let greets = |_| ServerBody::Hello(proto::ServerHello { protocol: proto::PROTOCOL, ..Default::default() });
+    let guesses = |_| ServerBody::Challenge(Challenge { nonce: vec![1; 32], proof: vec![2; 32] });
+    let breaks_rules = |_| ServerBody::Challenge(Challenge::default());
+    for answer in [greets as fn(Vec<u8>) -> ServerBody, guesses, breaks_rules] {
         let server = serve(server::Limits::default());
         let impostor = listen_instead(&server, answer);
         let client = client(&server, Transport::Auto);

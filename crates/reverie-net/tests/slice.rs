@@ -13,7 +13,7 @@ use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::endpoint::{EndpointOptions, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::grpc::connector::{Connecting, Connector, Stream};
 use reverie_net::{listen, server};
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl NetworkCut {
     }
 }
 
-impl Connect for Wire {
+impl Connector for Wire {
     fn connect(&self, _address: &str) -> Connecting {
         let ((ours, mut near), (mut far, theirs)) = (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
         let cut = Arc::clone(&self.1);

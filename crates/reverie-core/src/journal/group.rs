@@ -136,7 +136,7 @@ impl Journal {
             self.log.try_turn()
         });
         let Some(turn) = turn else {
-            self.hurry();
+            self.wake_committer();
             return false;
         };
         let (round, counts) = {
@@ -148,7 +148,7 @@ impl Journal {
             progress.begin_round()
         };
         match turn.commit(counts) {
-            Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
+            Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.wake_committer(),
             Ok((unsynced, since_checkpoint)) => {
                 self.finish(round, false, unsynced);
                 self.ask_for_checkpoint(since_checkpoint);
@@ -158,7 +158,7 @@ impl Journal {
                 }
                 return true;
             }
-            Err(failed) if failed.has_no_room => self.hurry(),
+            Err(failed) if failed.has_no_room => self.wake_committer(),
             Err(failed) => self.fail(failed.error),
         }
         false
@@ -347,10 +347,10 @@ impl TableJournal for Journal {
                 return;
             }
         }
-        self.hurry();
+        self.wake_committer();
     }
 
-    fn hurry(&self) {
+    fn wake_committer(&self) {
         let mut progress = self.progress();
         if !progress.written.is_empty() {
             progress.hurried = true;
@@ -359,7 +359,7 @@ impl TableJournal for Journal {
         }
     }
 
-    fn is_later(&self) -> bool {
+    fn is_durable_later(&self) -> bool {
         self.options.syncs != SyncPolicy::Always && self.progress().failed.is_none()
     }
 

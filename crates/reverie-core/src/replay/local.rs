@@ -43,7 +43,7 @@ fn durably<T: Outcome + Send + Sync + Unpin + 'static>(
     change: impl FnOnce(&SharedTable) -> Result<T>,
 ) -> Ticket<T> {
     match Tables::get(tables, table) {
-        Ok(table) => table.once_durable(Ticket::done(change(table))),
+        Ok(table) => table.durable_request(Ticket::done(change(table))),
         Err(error) => Ticket::done(Err(error)),
     }
 }
@@ -257,7 +257,7 @@ impl Batches for Prefetcher {
         match Prefetcher::next(self, timeout)? {
             None => Some(Ok(None)),
             // The table was closed meanwhile: the next error reports it.
-            Some(Ok(batch)) if batch.draws.lease.tenure() != LeaseState::Held => None,
+            Some(Ok(batch)) if batch.draws.lease.lease_state() != LeaseState::Held => None,
             Some(batch) => Some(batch.map(|batch| Some(DrawnBatch::Gathered(batch)))),
         }
     }
@@ -270,6 +270,6 @@ impl Batches for Prefetcher {
         let unfinished = (!unfinished.is_empty()).then_some(DrawnBatch::Items(unfinished));
         let left = ready.into_iter().map(DrawnBatch::Gathered).chain(unfinished);
         // Dropped draws go back to their tables.
-        left.filter(|drawn| drawn.tenure() == LeaseState::Held).collect()
+        left.filter(|drawn| drawn.lease_state() == LeaseState::Held).collect()
     }
 }

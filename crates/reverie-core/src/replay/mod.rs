@@ -27,8 +27,8 @@ pub trait Replay: Sink {
 
     /// Draws items, all of them as one batch. Dropping the ticket withdraws the request.
     ///
-    /// `read_options` is for tables that gather the batch elsewhere. `timeout` goes to a server, which then reports why a
-    /// draw is late; without it, or if the tables are here, the caller ends the wait itself.
+    /// `read_options` is for tables that gather the batch elsewhere. `timeout` goes to a server, which then reports why
+    /// a draw is late; without it, or if the tables are here, the caller ends the wait itself.
     fn sample(
         &self,
         table: &str,

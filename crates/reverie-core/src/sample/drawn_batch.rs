@@ -59,11 +59,11 @@ impl DrawnBatch {
     }
 
     /// The state of the draws' lease: whether they may be given to their reader. Draws that are not leased may.
-    pub fn tenure(&self) -> LeaseState {
+    pub fn lease_state(&self) -> LeaseState {
         match self {
-            Self::Items(draws) => draws.lease.tenure(),
-            Self::Gathered(batch) => batch.draws.lease.tenure(),
-            Self::Arrays(arrays) => arrays.lease.tenure(),
+            Self::Items(draws) => draws.lease.lease_state(),
+            Self::Gathered(batch) => batch.draws.lease.lease_state(),
+            Self::Arrays(arrays) => arrays.lease.lease_state(),
         }
     }
 

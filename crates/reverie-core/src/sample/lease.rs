@@ -22,7 +22,7 @@ pub trait Lender: Send + Sync {
     fn give_back(&self, lessee: &Lessee, keys: &[Key]);
 
     /// The state of the lease: whether the draws are still those of this request.
-    fn tenure(&self, _: &Lessee) -> LeaseState {
+    fn lease_state(&self, _: &Lessee) -> LeaseState {
         LeaseState::Held
     }
 }
@@ -115,10 +115,11 @@ impl Lease {
     }
 
     /// The state of the lease: whether all draws may be given to their reader.
-    pub fn tenure(&self) -> LeaseState {
-        let tenure =
-            |lent: &LeasedDraws| lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.tenure(&lent.lessee));
-        self.0.iter().map(tenure).max().unwrap_or(LeaseState::Held)
+    pub fn lease_state(&self) -> LeaseState {
+        let lease_state = |lent: &LeasedDraws| {
+            lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.lease_state(&lent.lessee))
+        };
+        self.0.iter().map(lease_state).max().unwrap_or(LeaseState::Held)
     }
 
     /// Takes over the draws of another lease, behind those that it holds.

@@ -5,7 +5,6 @@ use super::engine::Engine;
 use super::outbox::ClientEnding;
 use super::work::Handling;
 use crate::proto;
-use crate::proto::request::Body as Asks;
 use reverie_core::{Error, Result};
 
 impl Engine {
@@ -26,8 +25,8 @@ impl Engine {
             self.outbox.set_kept(self.kept.size_bytes());
         }
         if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == ClientEnding::No {
-            let body = Asks::Durable(proto::Durable { later: true });
-            let handling = Handling { patient: true, ..Handling::default() };
+            let body = proto::request::Body::Durable(proto::Durable { later: true });
+            let handling = Handling { unawaited: true, ..Handling::default() };
             let ticket = self.outbox.request(Some(body), None, handling, RequestPromise::Own);
             self.question = Some((self.kept.confirmed(), ticket));
         }

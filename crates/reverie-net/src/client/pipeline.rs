@@ -106,7 +106,7 @@ impl RequestedBatch {
             },
         };
         match outcome {
-            Ok(sampled) if tenure(&sampled) == LeaseState::Unknown => {
+            Ok(sampled) if lease_state(&sampled) == LeaseState::Unknown => {
                 self.withheld = Some((sampled, remote.can_sample(table, 1)));
                 None
             }
@@ -116,8 +116,8 @@ impl RequestedBatch {
 }
 
 /// The state of the lease: whether the draws may be given to the reader.
-fn tenure(sampled: &SampleOutcome) -> LeaseState {
-    sampled.batches.iter().map(DrawnBatch::tenure).max().unwrap_or(LeaseState::Held)
+fn lease_state(sampled: &SampleOutcome) -> LeaseState {
+    sampled.batches.iter().map(DrawnBatch::lease_state).max().unwrap_or(LeaseState::Held)
 }
 
 impl Batches for Pipeline {
@@ -132,7 +132,7 @@ impl Batches for Pipeline {
         self.waiting.pop_front();
         let held_up = std::mem::take(&mut self.held_up);
         let SampleOutcome { mut batches, error } = match outcome {
-            Ok(sampled) if tenure(&sampled) == LeaseState::Ended => {
+            Ok(sampled) if lease_state(&sampled) == LeaseState::Ended => {
                 self.ask_for(parts);
                 return None;
             }
@@ -174,7 +174,7 @@ impl Batches for Pipeline {
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
         // Draws that are dropped here go back to their table.
-        left.retain(|drawn| drawn.tenure() == LeaseState::Held);
+        left.retain(|drawn| drawn.lease_state() == LeaseState::Held);
         left
     }
 }

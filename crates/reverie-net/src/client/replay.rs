@@ -148,7 +148,7 @@ impl Replay for Remote {
             deletes: numbers::encode(deletes),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
-        let handling = Handling { patient: !awaited, ..Handling::default() };
+        let handling = Handling { unawaited: !awaited, ..Handling::default() };
         self.outbox.request(Some(Body::Mutate(mutate)), None, handling, RequestPromise::Mutated)
     }
 

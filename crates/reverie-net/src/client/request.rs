@@ -27,7 +27,7 @@ pub(super) struct Request {
     pub(super) returning: bool,
     pub(super) batches: Vec<DrawnBatch>,
     pub(super) arriving: Option<ArrivingBatch>,
-    pub(super) patient: bool,
+    pub(super) unawaited: bool,
     /// See [`NewRequest::leases`](super::work::NewRequest::leases).
     pub(super) leases: bool,
     /// Draws among those that have arrived are leased by the server.
@@ -114,9 +114,9 @@ impl Request {
 
     /// The time at which the caller gets the error that there is no connection; `None` if it is to wait for ever.
     pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Option<Instant> {
-        let patient = after(self.since.max(outage), patience);
+        let unreachable_at = after(self.since.max(outage), patience);
         let by = self.deadline().or(self.due.map(|due| due + grace));
-        earlier(patient, by)
+        earlier(unreachable_at, by)
     }
 }
 

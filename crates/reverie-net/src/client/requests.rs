@@ -80,7 +80,7 @@ impl Requests {
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
-        let NewRequest { id, body, timeout, patient, leases, answer } = new;
+        let NewRequest { id, body, timeout, unawaited, leases, answer } = new;
         if is_for_the_disk(body.as_ref())
             && let Some(error) = self.doubt.take()
         {
@@ -102,7 +102,7 @@ impl Requests {
             returning: false,
             batches: Vec::new(),
             arriving: None,
-            patient,
+            unawaited,
             leases,
             consumes: false,
             leased: false,
@@ -141,7 +141,7 @@ impl Requests {
             let Some(body) = request.body.clone() else { continue };
             let timeout = request.deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64());
             request.sent = Some(now);
-            return Some((proto::Request { id, timeout, body: Some(body) }, !request.patient));
+            return Some((proto::Request { id, timeout, body: Some(body) }, !request.unawaited));
         }
         None
     }

@@ -1,7 +1,7 @@
 //! The client's one task: connects when there is work, and reconnects when a connection is lost.
 
-use super::connection::{talk, until};
-use super::dial::{ConnectionHalves, Dial, EstablishedConnection};
+use super::connection::{run_connection, until};
+use super::dial::{ConnectionHalves, EstablishedConnection, SessionDialer};
 use super::engine::Engine;
 use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Runs until the client ends.
-pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
+pub(super) async fn run(mut engine: Engine, dial: SessionDialer, seed: u64) {
     let mut life = ReconnectState { incarnation: None, jitter: seed };
     while wait_for_work(&mut engine).await {
         engine.outage = Some(Instant::now());
@@ -81,7 +81,7 @@ struct ReconnectState {
 
 impl ReconnectState {
     /// Retries until connected (`Some(Ok)`), until an error is permanent, or until nothing needs a connection (`None`).
-    async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<EstablishedConnection>> {
+    async fn connect(&mut self, engine: &mut Engine, dial: &SessionDialer) -> Option<Result<EstablishedConnection>> {
         let (since, mut pause) = (Instant::now(), BACKOFF.0);
         loop {
             let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;
@@ -164,8 +164,10 @@ impl ReconnectState {
             ),
         }
         match halves {
-            ConnectionHalves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
-            ConnectionHalves::Local(mut outlet, mut inlet) => talk(engine, &mut outlet, &mut inlet).await,
+            ConnectionHalves::Grpc(mut sending, mut receiving) => {
+                run_connection(engine, &mut sending, &mut receiving).await
+            }
+            ConnectionHalves::Local(mut outlet, mut inlet) => run_connection(engine, &mut outlet, &mut inlet).await,
         }
     }
 }

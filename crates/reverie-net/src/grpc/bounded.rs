@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
-/// The bytes that a pending connection may send: a TLS handshake with a certificate chain, and the headers of its first requests.
+/// The bytes that a pending connection may send: a TLS handshake with a certificate chain, and the headers of its first
+/// requests.
 const GREETING_BYTES: u64 = 64 << 10;
 
 /// A connection from which the server reads only a greeting before it is admitted.

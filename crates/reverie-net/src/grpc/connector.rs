@@ -20,11 +20,11 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// The future that [`Connect::connect`] returns.
+/// The future that [`Connector::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
 /// Makes connections.
-pub trait Connect: Send + Sync {
+pub trait Connector: Send + Sync {
     /// Connects to `host:port`.
     fn connect(&self, address: &str) -> Connecting;
 }
@@ -32,7 +32,7 @@ pub trait Connect: Send + Sync {
 /// Makes connections over the machine's network.
 pub struct Tcp;
 
-impl Connect for Tcp {
+impl Connector for Tcp {
     fn connect(&self, address: &str) -> Connecting {
         let address = address.to_owned();
         Box::pin(async move {

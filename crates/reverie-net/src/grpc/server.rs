@@ -122,14 +122,14 @@ impl GrpcServices {
         let io = MeteredStream::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
         let io = BoundedStream::new(io, Arc::clone(&admission));
         tokio::select! {
-            () = self.greeted(io, &peer, &admission) => {}
+            () = self.serve_io(io, &peer, &admission) => {}
             why = admission.must_close() => if let Some(more) = shared.refusals.allows() {
                 tracing::info!("a connection of {peer} was ended: {why}{more}");
             }
         }
     }
 
-    async fn greeted<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>)
+    async fn serve_io<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -148,7 +148,7 @@ impl GrpcServices {
                 if let Some(more) = self.shared.refusals.allows() {
                     tracing::info!("a TLS handshake with {peer} failed: {error}{more}");
                 }
-                let _ = last_words(io).await;
+                let _ = drain(io).await;
             }
         }
     }
@@ -240,7 +240,7 @@ impl GrpcServices {
 }
 
 /// Waits until the peer has read the error: closing a connection with unread bytes may lose what was sent.
-async fn last_words<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
+async fn drain<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
     io.shutdown().await?;
     let mut unread = [0; 4096];
     while io.read(&mut unread).await? > 0 {}

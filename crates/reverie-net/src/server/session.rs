@@ -25,7 +25,7 @@ use super::shared::{BusyGuard, Credit, ServerState, SessionId, UndrainedGuard};
 use super::spans::OpenSpans;
 use crate::convert;
 use crate::items::{Episodes, ReleasedChunks};
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
 use crate::transport::server::ServerConnection;
@@ -261,10 +261,12 @@ impl Session {
         }
         match message.body {
             None => Ok(()),
-            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello arrived".to_owned())),
-            Some(Asked::Insert(insert)) => self.insert(insert),
-            Some(Asked::Request(request)) => self.request(request),
-            Some(Asked::Cancel(proto::Cancel { id, insert })) => {
+            Some(ClientBody::Hello(_) | ClientBody::Proof(_)) => {
+                Err(Error::Protocol("a second hello arrived".to_owned()))
+            }
+            Some(ClientBody::Insert(insert)) => self.insert(insert),
+            Some(ClientBody::Request(request)) => self.request(request),
+            Some(ClientBody::Cancel(proto::Cancel { id, insert })) => {
                 match self.cancels.get_mut(&id) {
                     Some(cancel) if cancel.has_effect => cancel.withdraw(),
                     Some(cancel) => {
@@ -277,13 +279,13 @@ impl Session {
                 }
                 Ok(())
             }
-            Some(Asked::Leave(proto::Leave {})) => {
+            Some(ClientBody::Leave(proto::Leave {})) => {
                 self.end_consuming();
                 self.outcomes.end_leases();
                 self.lose_link();
                 return Ok(());
             }
-            Some(Asked::SlotWanted(wanted)) => {
+            Some(ClientBody::SlotWanted(wanted)) => {
                 self.link.as_mut().map_or(Ok(()), |link| link.connection.slot_wanted(wanted.size_bytes))
             }
         }?;

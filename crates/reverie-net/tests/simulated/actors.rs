@@ -279,7 +279,7 @@ async fn consume(world: &World) {
 async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
     sleep(Duration::from_millis(waits)).await;
     loop {
-        match sampled.batches.iter().map(DrawnBatch::tenure).max() {
+        match sampled.batches.iter().map(DrawnBatch::lease_state).max() {
             Some(LeaseState::Unknown) => sleep(Duration::from_millis(10)).await,
             Some(LeaseState::Ended) => return false,
             Some(LeaseState::Held) | None => break,

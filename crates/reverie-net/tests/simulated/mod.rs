@@ -18,7 +18,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Keys, TableOptions, Tables};
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::grpc::connector::{Connecting, Connector, Stream};
 use reverie_net::server;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -94,7 +94,7 @@ impl Clock for TokioClock {
 
 struct Sockets;
 
-impl Connect for Sockets {
+impl Connector for Sockets {
     fn connect(&self, address: &str) -> Connecting {
         let address = address.to_owned();
         Box::pin(async move {

@@ -234,7 +234,7 @@ impl SharedTable {
             state.inserts.put(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
         })?;
-        Ok(self.once_durable(ticket))
+        Ok(self.durable_request(ticket))
     }
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all draws are made.
@@ -268,7 +268,7 @@ impl SharedTable {
                 Ticket::done(Ok(draws))
             }
         };
-        Ok(self.once_consumed(ticket))
+        Ok(self.durable_draws(ticket))
     }
 
     /// Looks items up; does not count as sampling.

@@ -41,7 +41,7 @@ impl Session {
         let Some((number, num_items)) = of else { return };
         let Some(table) = self.shared.tables.iter().nth(number as usize).map(Arc::clone) else { return };
         let is_part = keys.len() < num_items;
-        let ticket = table.once_durable(Ticket::done(Ok(keys)));
+        let ticket = table.durable_request(Ticket::done(Ok(keys)));
         self.inserts.add(id, number, num_items, (0, 0));
         self.inserts.is_of_older_connection(id);
         if !is_part {

@@ -55,7 +55,7 @@ impl Session {
         let _ = self.charge.receive(0);
     }
 
-    pub(in crate::server) fn say_goodbye(&mut self, error: Error, stopping: bool) {
+    pub(in crate::server) fn send_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
             if let (false, Some(more)) = (stopping, self.shared.endings.allows()) {
                 tracing::warn!(peer = link.connection.peer(), %error, "a connection is ended{more}");

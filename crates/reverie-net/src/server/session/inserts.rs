@@ -209,7 +209,7 @@ impl Session {
             let inserted = self.insert_one(arrived, &mut run);
             self.confirm(&mut run);
             if let Err(error) = inserted {
-                return self.say_goodbye(error, false);
+                return self.send_goodbye(error, false);
             }
         }
         self.tell_held();

@@ -41,7 +41,7 @@ impl Session {
 
     /// Ends a session that uses too much, and drops all that it holds.
     pub(super) fn end_session(&mut self, error: Error) -> bool {
-        self.say_goodbye(error, false);
+        self.send_goodbye(error, false);
         if let Some(id) = self.id.filter(|_| !self.is_empty()) {
             self.shared.forget_outcomes(id);
         }

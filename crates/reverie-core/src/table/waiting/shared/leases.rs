@@ -38,7 +38,7 @@ impl Lender for SharedTable {
     }
 
     /// The draws of a closed table may be in a last checkpoint, for the next server.
-    fn tenure(&self, _: &Lessee) -> LeaseState {
+    fn lease_state(&self, _: &Lessee) -> LeaseState {
         if lock(&self.state).closed { LeaseState::Ended } else { LeaseState::Held }
     }
 

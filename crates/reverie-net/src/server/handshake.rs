@@ -5,7 +5,7 @@ use super::session::{Session, SessionIdentity};
 use super::shared::{OpenSession, ServerState, SessionId};
 use crate::admission::AdmissionGuard;
 use crate::convert;
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
@@ -24,14 +24,14 @@ impl ServerState {
     /// Reads a connection's hello and passes the connection to its session.
     /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
     /// the session has the connection.
-    pub async fn welcome(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
+    pub async fn handshake(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
         let admission = connection.admission();
-        let greeted = tokio::select! {
-            greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *connection)) => greeted,
-            () = self.stopping() => Ok(Err(NoSession::from(Error::Unavailable("the server stops".to_owned())))),
-            why = must_close(admission.as_deref()) => Ok(Err(NoSession::from(Error::Unavailable(why.to_owned())))),
+        let session = tokio::select! {
+            session = tokio::time::timeout(PATIENCE, self.read_hello(&mut *connection)) => session,
+            () = self.stopping() => Ok(Err(SessionRefusal::from(Error::Unavailable("the server stops".to_owned())))),
+            why = must_close(admission.as_deref()) => Ok(Err(SessionRefusal::from(Error::Unavailable(why.to_owned())))),
         };
-        let refused = match greeted {
+        let refusal = match session {
             Ok(Ok(id)) => match self.attach(id, connection) {
                 Ok(()) => return,
                 Err((error, back)) => {
@@ -39,13 +39,13 @@ impl ServerState {
                     convert::error::encode(&error)
                 }
             },
-            Ok(Err(NoSession::Lost)) => return connection.close(),
-            Ok(Err(NoSession::Refused(refused))) => refused,
+            Ok(Err(SessionRefusal::ConnectionLost)) => return connection.close(),
+            Ok(Err(SessionRefusal::Refused(refusal))) => refusal,
             Err(_) => {
                 convert::error::encode(&Error::Protocol(format!("no hello arrived within {} s", PATIENCE.as_secs())))
             }
         };
-        self.refuse(connection, refused);
+        self.refuse(connection, refusal);
     }
 
     /// Passes a connection to its session, which is created if it does not exist.
@@ -97,13 +97,14 @@ impl ServerState {
     }
 
     /// The connection's session. The connection has a place when this returns.
-    async fn greet(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, NoSession> {
-        let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body else {
+    async fn read_hello(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, SessionRefusal> {
+        let Some(ClientBody::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body
+        else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(NoSession::Refused(Kind::Incompatible(reason).into()));
+            return Err(SessionRefusal::Refused(Kind::Incompatible(reason).into()));
         }
         let len = session.len();
         let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));
@@ -136,7 +137,7 @@ async fn challenge(
     token: &Token,
     session: &SessionId,
     theirs: &[u8],
-) -> Result<(), NoSession> {
+) -> Result<(), SessionRefusal> {
     let wrong = |_| Error::Protocol(format!("a nonce has {} bytes; it must have {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
     let server_nonce = token::nonce()?;
@@ -144,7 +145,7 @@ async fn challenge(
     let proof = token.proof(Prover::Server, &exchange);
     let challenge = proto::Challenge { nonce: server_nonce.to_vec(), proof };
     connection.send(ServerMessage { body: Some(Body::Challenge(challenge)) });
-    let Some(Asked::Proof(proto::Proof { proof })) = receive(connection).await?.body else {
+    let Some(ClientBody::Proof(proto::Proof { proof })) = receive(connection).await?.body else {
         return Err(Error::Unauthenticated(token::wrong(false)).into());
     };
     match token.is_proven(Prover::Client, &exchange, &proof) {
@@ -153,10 +154,10 @@ async fn challenge(
     }
 }
 
-async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, NoSession> {
+async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, SessionRefusal> {
     match std::future::poll_fn(|context| connection.poll_receive(context)).await {
         Some(message) => Ok(message?),
-        None => Err(NoSession::Lost),
+        None => Err(SessionRefusal::ConnectionLost),
     }
 }
 
@@ -169,12 +170,12 @@ async fn must_close(admission: Option<&AdmissionGuard>) -> &'static str {
 }
 
 /// The reason why a connection gets no session.
-enum NoSession {
-    Lost,
+enum SessionRefusal {
+    ConnectionLost,
     Refused(ErrorDetail),
 }
 
-impl From<Error> for NoSession {
+impl From<Error> for SessionRefusal {
     fn from(error: Error) -> Self {
         Self::Refused(convert::error::encode(&error))
     }
