@@ -80,7 +80,7 @@ fn proof(token: &str, label: &str, session: &[u8], client_nonce: &[u8], server_n
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), &text).as_ref().to_vec()
 }
 
-async fn say(outlet: &mut impl Outlet, body: ClientBody) -> Result<()> {
+async fn send(outlet: &mut impl Outlet, body: ClientBody) -> Result<()> {
     outlet.send(ClientMessage { body: Some(body), ..Default::default() })?;
     while outlet.is_pressed() {
         outlet.ready(0).await?;
@@ -102,13 +102,13 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_ha
             reverie_net::local::connect(server.local_socket().unwrap(), &Arc::default()).await?;
         let (protocol, session, nonce) = (proto::PROTOCOL, session.clone(), mine.clone());
         let hello = proto::ClientHello { protocol, session: session.clone(), nonce, ..Default::default() };
-        say(&mut outlet, ClientBody::Hello(hello)).await?;
+        send(&mut outlet, ClientBody::Hello(hello)).await?;
         let said = inlet.receive().await?.unwrap().message.body;
         let Some(ServerBody::Challenge(Challenge { nonce, proof: theirs })) = said else {
             panic!("no challenge: {said:?}")
         };
         assert_eq!(theirs, proof(TOKEN, "reverie.v1 server", &session, &mine, &nonce));
-        say(&mut outlet, ClientBody::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
+        send(&mut outlet, ClientBody::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
         let answer = inlet.receive().await?.unwrap().message.body;
         assert_eq!(matches!(answer, Some(ServerBody::Hello(_))), admitted, "{answer:?}");
         assert_eq!(matches!(answer, Some(ServerBody::Goodbye(_))), !admitted);

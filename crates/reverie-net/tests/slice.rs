@@ -39,7 +39,7 @@ impl NetworkCut {
     }
 
     /// Cuts the network as a machine does that loses its power.
-    fn in_silence(&self) {
+    fn cut_silently(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
         self.notify_one();
     }
@@ -250,7 +250,7 @@ async fn a_client_whose_machine_is_gone_takes_draws_for_fifteen_seconds_and_keep
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    cut.in_silence();
+    cut.cut_silently();
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut rows = Rows::new(&tables);
     for value in [1.0, 2.0] {

@@ -1,7 +1,7 @@
 //! Draws that a caller waits for, as batches.
 
 use crate::array::numbers;
-use crate::enter::{Deadline, ExpiredRequest, ITEM_BYTES, READ_BYTES, ask};
+use crate::enter::{Deadline, ExpiredRequest, ITEM_BYTES, READ_BYTES, issue};
 use crate::errors::raise;
 use crate::handle::Handle;
 use crate::read_options::ReadOptions;
@@ -23,8 +23,8 @@ pub fn batch<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.backend().replay(py)?);
     let bytes = request.num_samples.saturating_mul(ITEM_BYTES);
-    let asked = ask(py, bytes, || Ok(replay.sample(table, request, &read_options.options(), deadline.limit())))?;
-    match drawn(py, &*replay, table, asked, deadline)? {
+    let issued = issue(py, bytes, || Ok(replay.sample(table, request, &read_options.options(), deadline.limit())))?;
+    match drawn(py, &*replay, table, issued, deadline)? {
         Ok(sampled) => client.batcher.whole(py, "sample", sampled, read_options),
         Err(left) => Err(late_draws(client, py, left, read_options)),
     }
@@ -40,9 +40,10 @@ pub fn available<'py>(
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (deadline, replay) = (client.deadline(timeout)?, client.backend().replay(py)?);
     let (read_options, batcher) = (ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None }, &client.batcher);
-    let asked =
-        ask(py, at_most.saturating_mul(ITEM_BYTES), || Ok(replay.sample_available(table, at_most, deadline.limit())))?;
-    let SampleOutcome { batches, error } = match drawn(py, &*replay, table, asked, deadline)? {
+    let issued = issue(py, at_most.saturating_mul(ITEM_BYTES), || {
+        Ok(replay.sample_available(table, at_most, deadline.limit()))
+    })?;
+    let SampleOutcome { batches, error } = match drawn(py, &*replay, table, issued, deadline)? {
         Ok(sampled) => sampled,
         Err(left) => return Err(late_draws(client, py, left, &read_options)),
     };
@@ -68,8 +69,8 @@ pub fn get<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (replay, keys) = (client.backend().replay(py)?, numbers::<i64>(keys, "keys")?);
     let keys = keys.as_slice();
-    let asked = ask(py, keys.len() * READ_BYTES, || Ok(replay.get(table, keys, &read_options.options())))?;
-    let SampleOutcome { batches, error } = answer(py, "get", &*replay, asked, deadline)?;
+    let issued = issue(py, keys.len() * READ_BYTES, || Ok(replay.get(table, keys, &read_options.options())))?;
+    let SampleOutcome { batches, error } = answer(py, "get", &*replay, issued, deadline)?;
     match (error, batches.into_iter().next()) {
         // No draws are lost: a read by keys removes nothing.
         (Some(error), _) => Err(raise(py, error)),

@@ -2,7 +2,7 @@
 
 use crate::batch::Batcher;
 use crate::count::Count;
-use crate::enter::{Deadline, caught, quick, raised};
+use crate::enter::{Deadline, catch_panic, into_py_result, quick};
 use crate::process_local::ProcessLocal;
 use crate::replay_backend::{ReplayBackend, ReplayRef};
 use crate::rows::Rows;
@@ -118,9 +118,9 @@ impl Handle {
         let known = {
             let mut state = self.state();
             let rows = state.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
-            rows.map(|rows| caught(py, || rows.append_known(data)))
+            rows.map(|rows| catch_panic(py, || rows.append_known(data)))
         };
-        if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
+        if let Some(item) = known.map_or(Ok(None), |known| into_py_result(py, known))? {
             return Ok(item);
         }
         let (items, ..) = self.rows(py, replay, table, false)?.append(py, data)?;

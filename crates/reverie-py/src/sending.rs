@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, WaitOutcome, detached, late, locked, locked_then, quick, raised, wait};
+use crate::enter::{Deadline, WaitOutcome, detached, into_py_result, late, locked, locked_then, quick, wait};
 use crate::notes::step_written;
 use crate::process_local::ProcessLocal;
 use crate::replay_backend;
@@ -130,7 +130,7 @@ impl ItemSender {
     /// of an item.
     #[inline]
     pub fn room_after_step(&self, py: Python<'_>, unconfirmed: Result<Load>) -> PyResult<()> {
-        let room = raised(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
+        let room = into_py_result(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
         room.map_err(|error| step_written(py, error))
     }
 

@@ -127,7 +127,7 @@ impl Batcher {
     }
 }
 
-fn ran_out(py: Python<'_>, error: &PyErr) -> bool {
+fn is_out_of_memory(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyMemoryError>(py)
 }
 
@@ -142,7 +142,7 @@ fn untouched(drawn: DrawnBatch) -> Option<DrawnBatch> {
 /// The error, whose `drawn` has the draws: a list, or where memory ran out the iterator.
 fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
     let mut read = Vec::new();
-    let mut is_iterator = ran_out(py, &error);
+    let mut is_iterator = is_out_of_memory(py, &error);
     while !is_iterator {
         match singles.next(py, |_| true) {
             Ok(Some(batch)) => read.push(batch),
@@ -164,11 +164,11 @@ fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
 
 /// Adds a note on which of the draws a copy of the error has, if there is memory for it.
 fn note_copies(py: Python<'_>, error: &PyErr) {
-    let note = || error.value(py).call_method1("add_note", (carried(py)?.getattr("NOTE")?,));
+    let note = || error.value(py).call_method1("add_note", (carried_module(py)?.getattr("NOTE")?,));
     let _ = note();
 }
 
-fn carried(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+fn carried_module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     PyModule::import(py, "reverie._carried")
 }
 
@@ -247,8 +247,10 @@ impl Singles {
         let read =
             |read_options: &ReadOptions| self.batcher.batch(py, &mut DrawnBatch::Items(draws.one(draw)), read_options);
         match read(&self.read_options) {
-            Err(error) if !ran_out(py, &error) => read(&ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None })
-                .map_err(|other| if ran_out(py, &other) { other } else { error }),
+            Err(error) if !is_out_of_memory(py, &error) => {
+                read(&ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None })
+                    .map_err(|other| if is_out_of_memory(py, &other) { other } else { error })
+            }
             outcome => outcome,
         }
     }
@@ -291,14 +293,15 @@ impl Singles {
     /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip
     /// it.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.next(py, |error| ran_out(py, error))
+        self.next(py, |error| is_out_of_memory(py, error))
     }
 
     /// A copy in another process: it has the first draws, whose number of bytes is limited, and counts the others.
     /// No draw is taken; those that were read for it stay in memory.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<ReducedDraws<'py>> {
-        let carried = carried(py)?;
-        let (size_of, mut room) = (carried.getattr("size_of")?, carried.getattr("CARRIED_BYTES")?.extract::<usize>()?);
+        let carried_module = carried_module(py)?;
+        let (size_of, mut room) =
+            (carried_module.getattr("size_of")?, carried_module.getattr("CARRIED_BYTES")?.extract::<usize>()?);
         let (mut read, mut fits) = (Vec::new(), 0);
         // Any error ends it: the draw is tried again when it is read here.
         while let Ok(Some(batch)) = self.next(py, |_| true) {
@@ -310,6 +313,6 @@ impl Singles {
         let missing = read.len() - fits + self.__len__();
         self.put_back(&read);
         read.truncate(fits);
-        Ok((carried.getattr("CarriedDraws")?, (read, missing)))
+        Ok((carried_module.getattr("CarriedDraws")?, (read, missing)))
     }
 }

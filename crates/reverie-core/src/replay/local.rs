@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
 
-fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> {
+fn sample(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> {
     Source::sample(tables, table, request).unwrap_or_else(|error| Ticket::done(Err(error)))
 }
 
 /// The draws that can be made now, which are done once it is durable that their items are used up; `None` if there are
 /// none.
-fn made_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
-    let mut ticket = asked(tables, table, request);
+fn sample_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
+    let mut ticket = sample(tables, table, request);
     ticket.withdraw();
     match ticket.poll() {
         Some(Ok(draws)) if draws.is_empty() => None,
@@ -85,19 +85,19 @@ impl Replay for Tables {
         _: &BatchOptions<'_>,
         _: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        asked(self, table, request).map(SampleOutcome::whole)
+        sample(self, table, request).map(SampleOutcome::whole)
     }
 
     fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
-        made_now(self, table, request(at_most))
-            .unwrap_or_else(|| asked(self, table, request(1)))
+        sample_now(self, table, request(at_most))
+            .unwrap_or_else(|| sample(self, table, request(1)))
             .map(SampleOutcome::runs)
     }
 
     fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        made_now(self, table, request).unwrap_or_else(none).map(SampleOutcome::runs)
+        sample_now(self, table, request).unwrap_or_else(none).map(SampleOutcome::runs)
     }
 
     fn try_sample(
@@ -108,7 +108,7 @@ impl Replay for Tables {
         _: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
-        made_now(self, table, request).unwrap_or_else(none).map(one_batch)
+        sample_now(self, table, request).unwrap_or_else(none).map(one_batch)
     }
 
     fn batches(

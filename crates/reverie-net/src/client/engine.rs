@@ -54,7 +54,7 @@ pub(super) struct Engine {
     /// The time when the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
-    pub(super) trouble: String,
+    pub(super) last_error: String,
     // The state of the current connection.
     pub(super) encoder: Encoder,
     pub(super) credit: u64,
@@ -96,7 +96,7 @@ impl Engine {
             reports_until: None,
             begins_again: false,
             outage: Some(Instant::now()),
-            trouble: String::new(),
+            last_error: String::new(),
             encoder: Encoder::default(),
             credit: 0,
             round_trip: RoundTrip::default(),
@@ -228,7 +228,7 @@ impl Engine {
     pub(super) fn fail_all(&mut self, error: &Error) {
         if self.inserts.again() > 0 {
             // An earlier server had confirmed them: a request for the disk reports it, this one or the next.
-            self.requests.doubt(error.clone());
+            self.requests.fail_disk_requests(error.clone());
         }
         self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
@@ -250,7 +250,7 @@ impl Engine {
         if timer > now {
             return;
         }
-        let (address, trouble, outage) = (self.outbox.address(), &self.trouble, self.outage);
+        let (address, last_error, outage) = (self.outbox.address(), &self.last_error, self.outage);
         let patience = self.patience;
         let (withdrawn, returned) = self.requests.expire(now, outage, patience, |waited, what| {
             let seconds = waited.as_secs_f64();
@@ -260,20 +260,21 @@ impl Engine {
                 ));
             };
             let is_patient = now.saturating_duration_since(begun) < patience;
-            if trouble.is_empty() && is_patient {
+            if last_error.is_empty() && is_patient {
                 return Error::Deadline(format!(
                     "the connection to {address} is still being made after {seconds:.1} s, which a first call waits for"
                 ));
             }
-            let trouble = if trouble.is_empty() { "no answer yet" } else { trouble };
+            let last_error = if last_error.is_empty() { "no answer yet" } else { last_error };
             if is_patient {
                 // The caller's deadline was sooner than the client's patience with the server.
                 return Error::Deadline(format!(
-                    "{address} could not be reached for {seconds:.1} s while {what} ({trouble}); does a server run there?"
+                    "{address} could not be reached for {seconds:.1} s while {what} ({last_error}); does a server run \
+                     there?"
                 ));
             }
             Error::Unavailable(format!(
-                "{address} could not be reached for {seconds:.1} s while {what}: {trouble}; does a server run there?"
+                "{address} could not be reached for {seconds:.1} s while {what}: {last_error}; does a server run there?"
             ))
         });
         if outage.is_none() {
@@ -293,7 +294,7 @@ impl Engine {
         self.outage = Some(now);
         self.reports_until = self.reports_until.or(self.has_leased.then_some(now + REPORTS_WITHIN));
         self.outbox.set_held(false);
-        self.trouble = error.to_string();
+        self.last_error = error.to_string();
         self.cancels.clear();
         self.answered.clear();
         self.reported_below = 0;

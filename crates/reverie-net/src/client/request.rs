@@ -19,7 +19,7 @@ pub(super) struct Request {
     /// The caller's timeout.
     pub(super) timeout: Option<Duration>,
     /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
-    pub(super) due: Option<Instant>,
+    pub(super) answer_deadline: Option<Instant>,
     pub(super) withdrawn: bool,
     /// The time when it was sent, on any connection.
     pub(super) sent: Option<Instant>,
@@ -115,7 +115,7 @@ impl Request {
     /// The time at which the caller gets the error that there is no connection; `None` if it is to wait for ever.
     pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Option<Instant> {
         let unreachable_at = after(self.since.max(outage), patience);
-        let by = self.deadline().or(self.due.map(|due| due + grace));
+        let by = self.deadline().or(self.answer_deadline.map(|answer_deadline| answer_deadline + grace));
         earlier(unreachable_at, by)
     }
 }

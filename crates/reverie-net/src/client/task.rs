@@ -91,7 +91,7 @@ impl ReconnectState {
                 // another's there.
                 done => return Some(done),
             };
-            engine.trouble = error.to_string();
+            engine.last_error = error.to_string();
             engine.note_outage(since);
             let pause_now = pause.mul_f64(0.5 + 0.5 * self.random());
             meanwhile(engine, tokio::time::sleep(pause_now)).await?;
@@ -140,7 +140,7 @@ impl ReconnectState {
         // Set before `begin`: a caller that waits for the description then reads the current link.
         engine.begin(description, hello.insert_credit_bytes)?;
         if is_forgotten {
-            engine.requests.renewed(&address);
+            engine.requests.server_restarted(&address);
         }
         match restarted {
             // Also for a restarted server that was restored from a checkpoint of the one before.
@@ -149,7 +149,7 @@ impl ReconnectState {
                 engine.drop_kept();
             }
             true => {
-                engine.inserts.renewed();
+                engine.inserts.server_restarted();
                 engine.send_kept_again();
             }
             false => {}
@@ -215,21 +215,22 @@ impl Engine {
 
     /// Ends the inserts in doubt: the server is the same, and has forgotten the session.
     fn forgotten(&mut self, address: &str) {
-        let doubtful = self.inserts.forgotten(&Error::Unavailable(format!(
+        let num_unknown = self.inserts.forgotten(&Error::Unavailable(format!(
             "{address} was unreachable for longer than its session timeout. The outcome of this insert is unknown. It was \
              not sent again."
         )));
-        if doubtful > 0 {
+        if num_unknown > 0 {
             tracing::warn!(
-                "{address} was unreachable for longer than its session timeout: the outcome of {doubtful} inserts is unknown"
+                "{address} was unreachable for longer than its session timeout: the outcome of {num_unknown} inserts is \
+                 unknown"
             );
         }
     }
 
     fn note_outage(&mut self, since: Instant) {
-        let (address, trouble) = (self.outbox.address(), &self.trouble);
+        let (address, last_error) = (self.outbox.address(), &self.last_error);
         let seconds = since.elapsed().as_secs_f64();
-        self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({trouble})")));
+        self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({last_error})")));
     }
 
     /// Ends the client: all work fails with `ClientClosed`.

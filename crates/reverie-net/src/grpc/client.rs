@@ -80,8 +80,8 @@ impl Dialer {
             Some(private) => private.wrap(stream, address).await?,
             None => stream,
         };
-        let verdict = TlsRefusal::default();
-        let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
+        let tls_refusal = TlsRefusal::default();
+        let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&tls_refusal));
         let stream = TurnStream::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -93,7 +93,7 @@ impl Dialer {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| verdict.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
+            .map_err(|error| tls_refusal.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
         // Ends with the connection: when all senders are dropped, or the peer is gone.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -116,7 +116,7 @@ impl Dialer {
             origin,
             address: self.address.clone(),
             token: self.token.clone(),
-            verdict,
+            tls_refusal,
             doubt,
         })
     }
@@ -129,7 +129,7 @@ pub struct GrpcConnection {
     origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
-    verdict: TlsRefusal,
+    tls_refusal: TlsRefusal,
     /// A possible cause, for the error of a connection that ends without a reason.
     doubt: &'static str,
 }
@@ -145,8 +145,8 @@ impl GrpcConnection {
     /// The error for a failed first call on a connection.
     /// If the other end gave no reason, it may require TLS or a certificate, which it cannot report.
     fn first(&self, status: Status) -> Error {
-        match (error(&self.address, status), self.verdict.get()) {
-            (Error::Unavailable(_), Some(verdict)) => verdict.clone(),
+        match (error(&self.address, status), self.tls_refusal.get()) {
+            (Error::Unavailable(_), Some(tls_refusal)) => tls_refusal.clone(),
             (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.doubt)),
             (other, _) => other,
         }

@@ -58,14 +58,14 @@ pub struct Decoder {
     names: Names,
     layouts: Layouts,
     /// Bulk bytes of messages without a request: they count for the next request.
-    owed: u64,
+    unassigned_bytes: u64,
 }
 
 impl Decoder {
     /// A decoder for a new connection of the session that owns these episodes. Chunks are counted in `meter`.
     pub fn new(meter: Arc<Meter>, limits: DecoderLimits, episodes: Arc<Episodes>) -> Self {
         let (patterns, names, layouts) = (HashMap::new(), Names::new(limits), Layouts::default());
-        Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
+        Self { meter, limits, episodes, patterns, names, layouts, unassigned_bytes: 0 }
     }
 
     /// Counts chunks that waiting items of earlier connections have; see [`Decoder::release`].
@@ -94,7 +94,7 @@ impl Decoder {
         for definition in message.bodies {
             self.names.define_body(definition, &self.episodes)?;
         }
-        self.owed += bulk.len();
+        self.unassigned_bytes += bulk.len();
         let arrived = self.requests(message.first_id, &message.runs, &message.items)?;
         for number in words(&message.released, "released numbers")? {
             self.names.release(u64::from_le_bytes(*number));
@@ -109,7 +109,7 @@ impl Decoder {
 
     /// Bytes of the chunks that no table refers to and that are named here, or released while an item that waits has
     /// them; and of the other named things. May include chunks that came into tables since the last
-    /// [`Decoder::reckon`].
+    /// [`Decoder::recount`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
@@ -120,13 +120,13 @@ impl Decoder {
     }
 
     /// Like [`Decoder::held_bytes`], computed now: looks at everything that is named.
-    pub fn reckon(&mut self) -> u64 {
-        self.names.reckon()
+    pub fn recount(&mut self) -> u64 {
+        self.names.recount()
     }
 
-    /// Like [`Decoder::reckon`], but where much is named only now and then.
-    pub fn reckon_paced(&mut self) -> u64 {
-        self.names.reckon_paced()
+    /// Like [`Decoder::recount`], but where much is named only now and then.
+    pub fn recount_paced(&mut self) -> u64 {
+        self.names.recount_paced()
     }
 
     /// Lets the next messages hold up to `more` bytes in addition to the current ones, within the limits.
@@ -178,11 +178,11 @@ impl Decoder {
             mentioned: None,
         };
         let mut arrived = Vec::with_capacity(requests as usize);
-        let owed = if requests > 0 { std::mem::take(&mut reader.decoder.owed) } else { 0 };
+        let unassigned_bytes = if requests > 0 { std::mem::take(&mut reader.decoder.unassigned_bytes) } else { 0 };
         let (mut id, mut tables) = (first_id, Tables::default());
         for run in runs {
             id += u64::from(run.skipped);
-            let mut own = if run.requests > 0 && tables.is_new(run.table) { owed } else { 0 };
+            let mut own = if run.requests > 0 && tables.is_new(run.table) { unassigned_bytes } else { 0 };
             for _ in 0..run.requests {
                 reader.mentioned = None;
                 let mut waiting_bytes = WAITING_BYTES;

@@ -113,10 +113,10 @@ impl Link {
         draws: &Draws,
         last: bool,
     ) -> Result<SendOutcome> {
-        let (planned, lying) = match self.planned.take() {
+        let (planned, contiguous) = match self.planned.take() {
             Some(planned) => {
-                let lying = planned.lying(draws);
-                (planned, lying)
+                let contiguous = planned.contiguous_cells(draws);
+                (planned, contiguous)
             }
             None => {
                 let planned = self.batches.plan(&*self.connection, &answer.read_options, draws)?;
@@ -138,25 +138,25 @@ impl Link {
                         hint: "ask for fewer samples or columns, or cut shorter chunks (max_chunk_length)".to_owned(),
                     });
                 }
-                let lying = planned.lying(draws);
-                if self.gathering.is_some() && planned.is_gathered_apart(draws, lying.is_some()) {
+                let contiguous = planned.contiguous_cells(draws);
+                if self.gathering.is_some() && planned.is_gathered_apart(draws, contiguous.is_some()) {
                     return Ok(SendOutcome::Apart);
                 }
                 if self.connection.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
                     return Ok(SendOutcome::Refused);
                 }
-                (planned, lying)
+                (planned, contiguous)
             }
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        if planned.is_gathered_apart(draws, lying.is_some()) {
+        if planned.is_gathered_apart(draws, contiguous.is_some()) {
             return self.gather_apart(shared, answer.id, planned, draws, leave);
         }
         let kind = (last, answer.is_leased());
         let batch = (answer.id, &planned, draws);
-        let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, lying, leave, kind)?;
+        let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, contiguous, leave, kind)?;
         if let SendOutcome::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);

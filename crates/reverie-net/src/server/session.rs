@@ -11,7 +11,7 @@ mod inserts;
 mod leases;
 mod requests;
 mod traced;
-mod weigh;
+mod memory;
 
 use super::charges::Charge;
 use super::clients::ClientFigures;
@@ -304,7 +304,9 @@ impl Session {
             }
             // Dropping the answer ends its lease.
             FinishedRequest::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
-            FinishedRequest::Draws(answer, drawing) if self.is_left(answer.id, &drawing) => self.discard(answer),
+            FinishedRequest::Draws(answer, drawing) if self.is_requested_again(answer.id, &drawing) => {
+                self.discard(answer)
+            }
             FinishedRequest::Draws(answer, _) => self.answer(answer),
             // The return was answered.
             FinishedRequest::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}

@@ -311,7 +311,7 @@ impl Table {
         let tally = model.tally(shard).copied().unwrap_or_default();
         ShardTable {
             mass: tally.mass.total,
-            chance: model.chances().map_or(0.0, |chances| chances[shard]),
+            chance: model.probabilities().map_or(0.0, |probabilities| probabilities[shard]),
             ration: tally.ration,
             num_inserts: tally.counters.inserts,
             num_samples: tally.counters.samples,

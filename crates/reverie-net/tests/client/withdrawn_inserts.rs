@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A client with an insert that was sent and not confirmed, and the insert's number.
-async fn in_doubt(fake: &FakeServer) -> (Arc<Remote>, Rows, Ticket<Keys>, u64) {
+async fn unconfirmed_insert(fake: &FakeServer) -> (Arc<Remote>, Rows, Ticket<Keys>, u64) {
     let client = fake.client(SECOND);
     let mut session = connected(fake, &client).await;
     let mut rows = Rows::new(&client);
@@ -38,7 +38,7 @@ async fn cancelled(session: &mut FakeSession) -> proto::Cancel {
 async fn an_insert_withdrawn_during_an_outage_is_of_unknown_outcome_and_is_asked_for_and_not_sent_again() {
     for keys in [vec![], vec![5]] {
         let fake = FakeServer::start();
-        let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
+        let (client, _rows, mut ticket, number) = unconfirmed_insert(&fake).await;
         ticket.withdraw();
         assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));
         let mut early = client.insert_outcome(number);
@@ -155,7 +155,7 @@ async fn an_insert_that_waits_to_be_sent_again_is_asked_for_when_it_is_withdrawn
 #[tokio::test(start_paused = true)]
 async fn an_insert_that_was_never_sent_is_withdrawn_without_a_request() {
     let fake = FakeServer::start();
-    let (client, mut rows, first, _) = in_doubt(&fake).await;
+    let (client, mut rows, first, _) = unconfirmed_insert(&fake).await;
     let mut second = client.insert("replay", rows.inserts()).unwrap();
     second.withdraw();
     assert_eq!(second.await, Ok(Keys::new()));
@@ -165,7 +165,7 @@ async fn an_insert_that_was_never_sent_is_withdrawn_without_a_request() {
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_outcome() {
     let fake = FakeServer::start();
-    let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
+    let (client, _rows, mut ticket, number) = unconfirmed_insert(&fake).await;
     ticket.withdraw();
     assert_eq!(ticket.await, Err(Error::UnknownOutcome { number }));
     let outcome = client.insert_outcome(number);

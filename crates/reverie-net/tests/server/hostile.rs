@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// A session goes on, and draws.
-async fn unharmed(session: &mut Session) {
+async fn assert_usable(session: &mut Session) {
     let id = session.ask(sample("a", 1), None);
     assert_eq!(session.whole(id).await.values(), [1.0]);
 }
@@ -56,11 +56,11 @@ async fn random_bytes_at_the_port_leave_other_clients_unharmed() {
         let _ = stream.read_to_end(&mut Vec::new());
     }
     // A frame whose head has the greatest length of a frame, without its body.
-    let mut lying = raw(&host);
-    lying.write_all(&[&preface[..], &frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat()).unwrap();
-    unharmed(&mut session).await;
+    let mut malformed = raw(&host);
+    malformed.write_all(&[&preface[..], &frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat()).unwrap();
+    assert_usable(&mut session).await;
     let mut answer = Vec::new();
-    lying.read_to_end(&mut answer).expect("the connection is ended");
+    malformed.read_to_end(&mut answer).expect("the connection is ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -85,12 +85,12 @@ async fn a_message_that_breaks_a_rule_ends_its_connection_with_the_reason() {
     }
     // Cells that the bulk bytes do not have.
     let mut session = host.session(50).await;
-    let mut lying = insert(1, 0, &[1.0], 1);
-    lying.chunks[0].cells = 1000;
-    lying.chunks[0].layout.as_mut().unwrap().capacity = 1000;
-    session.send.send(message(ClientBody::Insert(lying))).unwrap();
+    let mut malformed = insert(1, 0, &[1.0], 1);
+    malformed.chunks[0].cells = 1000;
+    malformed.chunks[0].layout.as_mut().unwrap().capacity = 1000;
+    session.send.send(message(ClientBody::Insert(malformed))).unwrap();
     session.violation().await;
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
     assert_eq!(host.size("a"), 1);
 }
 
@@ -120,7 +120,7 @@ async fn a_message_that_is_too_long_ends_its_connection() {
     let bulk = Some(proto::Bulk { place: Some(proto::bulk::Place::Inline(bytes.into())) });
     session.send.send(message(ClientBody::Insert(proto::Insert { bulk, ..Default::default() }))).unwrap();
     session.violation().await;
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -136,7 +136,7 @@ async fn a_message_that_would_grow_when_it_is_decoded_is_refused_before() {
     assert!(rule.contains("send fewer"), "{rule}");
     let refused = host.client().await.call(growing).await.unwrap_err();
     assert!(refused.message().contains("send fewer"), "{refused}");
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -149,5 +149,5 @@ async fn a_checkpoint_that_panics_is_an_error_of_its_request() {
     let id = session.ask(request::Body::Checkpoint(proto::CheckpointRequest {}), None);
     assert!(matches!(session.reply(id).await, reply::Body::Error(_)));
     host.fill("a", [1.0]);
-    unharmed(&mut session).await;
+    assert_usable(&mut session).await;
 }

@@ -42,7 +42,7 @@ pub fn writer_name(writer: usize) -> String {
 }
 
 pub async fn serve(world: Arc<World>) -> Outcome {
-    let tables = world.begin_life();
+    let tables = world.start_server();
     // One half of the simulations saves now and then, in the midst of everything.
     if world.seed.is_multiple_of(2) {
         let (world, tables, mut random) = (Arc::clone(&world), Arc::clone(&tables), random(world.seed, 40));
@@ -56,7 +56,7 @@ pub async fn serve(world: Arc<World>) -> Outcome {
     }
     let (opener, shut) = (Arc::clone(&world), Arc::clone(&tables));
     tokio::spawn(async move {
-        while !opener.are_writers_through() {
+        while !opener.are_writers_done() {
             sleep(Duration::from_millis(100)).await;
         }
         open(&shut);
@@ -118,7 +118,7 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     while !waiting.is_empty() {
         confirm(&world, &mut waiting).await;
     }
-    world.writer_is_through(me);
+    world.writer_done(me);
     while !shut.is_empty() {
         confirm(&world, &mut shut).await;
     }

@@ -55,7 +55,7 @@ pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     while let Some((FreeAllocation(memory), layout)) = over {
         // SAFETY: kept with the layout that it was allocated with, and taken off the list: nothing else refers to it.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
-        over = tried(Reserve::shed).flatten();
+        over = tried(Reserve::pop_oldest).flatten();
     }
 }
 
@@ -97,15 +97,15 @@ impl Reserve {
         Some(free)
     }
 
-    /// Keeps the memory; returns the result of [`Reserve::shed`].
+    /// Keeps the memory; returns the result of [`Reserve::pop_oldest`].
     fn give(&mut self, free: FreeAllocation, layout: Layout) -> Option<(FreeAllocation, Layout)> {
         self.bytes += layout.size();
         self.free.push_back((free, layout));
-        self.shed()
+        self.pop_oldest()
     }
 
     /// Removes and returns the oldest allocation, if more is kept than allowed.
-    fn shed(&mut self) -> Option<(FreeAllocation, Layout)> {
+    fn pop_oldest(&mut self) -> Option<(FreeAllocation, Layout)> {
         let (free, layout) = (self.bytes > self.most).then(|| self.free.pop_front()).flatten()?;
         self.bytes -= layout.size();
         Some((free, layout))
@@ -142,7 +142,7 @@ mod tests {
                     while model.iter().map(|(_, size)| size).sum::<usize>() > MOST {
                         let (oldest, size) = model.remove(0);
                         prop_assert_eq!(over, Some((named(oldest), layout(size))));
-                        over = reserve.shed();
+                        over = reserve.pop_oldest();
                     }
                     prop_assert_eq!(over, None);
                 } else {

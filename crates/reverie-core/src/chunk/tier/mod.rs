@@ -125,7 +125,7 @@ impl Tier {
     /// No more than that: the mover frees the rest.
     pub(super) fn make_room(&self, memory: &dyn Memory) {
         if memory.used() > self.parts.options.memory_bytes {
-            self.parts.relieve(memory, self.parts.options.memory_bytes);
+            self.parts.move_until(memory, self.parts.options.memory_bytes);
         }
     }
 
@@ -168,12 +168,12 @@ impl Tier {
             disk_bytes: parts.options.disk_bytes,
             moved: parts.moved.load(Relaxed),
             compacted: parts.compacted.load(Relaxed),
-            error: self.trouble(),
+            error: self.stall_reason(),
         }
     }
 
     /// The reason why no chunk can be moved now, in words; `None` if one can.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn stall_reason(&self) -> Option<String> {
         match &*held(&self.parts.state) {
             MoverState::Moves => None,
             MoverState::NothingToMove => Some("all complete chunks are on the disk already".to_owned()),

@@ -85,7 +85,7 @@ impl TierState {
                 return;
             }
             let Some(memory) = memory.upgrade() else { return };
-            self.relieve(&*memory, self.low());
+            self.move_until(&*memory, self.low());
             if next.is_none_or(|next| next <= clock.now()) {
                 // Bytes that are freed while it looks are another change, and wake this thread.
                 let seen = self.ledger.changes.load(Relaxed);
@@ -101,7 +101,7 @@ impl TierState {
     }
 
     /// Moves chunks until they use no more than `most` bytes of memory. Notifies those that wait for memory.
-    pub(super) fn relieve(&self, memory: &dyn Memory, most: u64) {
+    pub(super) fn move_until(&self, memory: &dyn Memory, most: u64) {
         while let Some(excess) = memory.used().checked_sub(most).filter(|excess| *excess > 0) {
             let state = self.move_some(excess);
             let moves = matches!(state, MoverState::Moves);

@@ -269,11 +269,11 @@ mod tests {
 
     /// A journal that has written nothing yet.
     #[derive(Default)]
-    struct NeverWrites(Mutex<Vec<Promise<()>>>);
+    struct StalledJournal(Mutex<Vec<Promise<()>>>);
 
     struct Barriers;
 
-    impl TableJournal for NeverWrites {
+    impl TableJournal for StalledJournal {
         fn barrier(&self) -> Ticket<()> {
             let (ticket, promise) = Ticket::promised(Arc::new(Barriers), 0, false);
             lock(&self.0).push(promise);
@@ -332,7 +332,7 @@ mod tests {
         let table = Arc::new(Table { part, promise: Mutex::default() });
         let (ticket, promise) = Ticket::promised(Arc::clone(&table) as _, 1, false);
         *lock(&table.promise) = Some(promise);
-        Box::new(DurableRequest::new(ticket, Arc::new(NeverWrites::default()))).cancel()
+        Box::new(DurableRequest::new(ticket, Arc::new(StalledJournal::default()))).cancel()
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn a_deletion_of_all_that_matches_is_not_done_again_by_a_server_that_has_forgott
     while requests.next(Instant::now()).is_some() {}
     let mut later = push(&mut requests, 6, Body::Reset("t".into()));
     requests.lost();
-    requests.renewed("a:1");
+    requests.server_restarted("a:1");
     for ticket in &mut sent[..3] {
         let error = ticket.poll().unwrap().unwrap_err();
         assert!(matches!(&error, Error::Undecided(text) if text.contains("not known whether that was done")));

@@ -48,7 +48,7 @@ impl Session {
             return self.wait_for_insert(id, table, (ticket, Keys::new()), stopwatch);
         }
         // It is not confirmed: if its client sends it again meanwhile, the rest goes in after this.
-        self.inserts.is_left(id);
+        self.inserts.mark_abandoned(id);
         self.waiting.push(Box::pin(async move {
             let late = Some("the insert was withdrawn".to_owned());
             FinishedRequest::Insert { id, keys: ticket.await, late, stopwatch }

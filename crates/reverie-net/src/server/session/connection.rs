@@ -39,7 +39,7 @@ impl Session {
         let mut decoder = Decoder::new(meter, items::DecoderLimits::default(), Arc::clone(&self.episodes));
         decoder.adopt(std::mem::take(&mut self.released));
         self.link = Some(Link::new(connection, decoder));
-        self.tell_held();
+        self.notify_held();
     }
 
     /// Handles the loss of the connection: waiting work continues, and unsent answers wait until the client asks again.

@@ -73,7 +73,7 @@ impl Session {
                 Event::Message(None) => self.lose_link(),
                 Event::TooMuch(error) => return self.end_session(error),
             }
-            if let Err(error) = self.weigh() {
+            if let Err(error) = self.update_memory() {
                 return self.end_session(error);
             }
             if self.link.is_none() && (self.id.is_none() || self.is_empty()) {

@@ -55,7 +55,7 @@ impl Session {
     ///
     /// A request whose table kept its items when the connection was lost waits on, and is answered on the new
     /// connection.
-    pub(super) fn is_left(&self, id: u64, drawing: &DrawRequest) -> bool {
+    pub(super) fn is_requested_again(&self, id: u64, drawing: &DrawRequest) -> bool {
         let waits = || self.cancels.get(&id)?.drawing.as_ref();
         drawing.connection != self.connection
             && waits().map_or_else(|| drawing.consumes(), |waiting| waiting.connection != drawing.connection)

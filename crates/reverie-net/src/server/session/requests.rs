@@ -104,7 +104,7 @@ impl Session {
         let consumes = drawing.consumes();
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
         if consumes {
-            self.weigh_if_full();
+            self.recount_if_full();
         }
         if let Err(error) = self.may_ask(draws, asked, consumes) {
             return self.reply(refusal(id, &error), false);
@@ -338,8 +338,8 @@ impl Session {
             if_version: (!if_version.is_empty()).then_some(&if_version),
             neighbours,
         };
-        let reach = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
-        let many = if keys.len() * reach + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
+        let num_nodes = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
+        let many = if keys.len() * num_nodes + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
         let (updated, deleted) = heavy(many, || table.mutate(&updates, &deletes))?;
         Ok(Body::Mutated(proto::Mutated {
             applied: updated.applied,
