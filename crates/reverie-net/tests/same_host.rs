@@ -103,9 +103,9 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_ha
         let (protocol, session, nonce) = (proto::PROTOCOL, session.clone(), mine.clone());
         let hello = proto::ClientHello { protocol, session: session.clone(), nonce, ..Default::default() };
         send(&mut outlet, ClientBody::Hello(hello)).await?;
-        let said = inlet.receive().await?.unwrap().message.body;
-        let Some(ServerBody::Challenge(Challenge { nonce, proof: theirs })) = said else {
-            panic!("no challenge: {said:?}")
+        let reply = inlet.receive().await?.unwrap().message.body;
+        let Some(ServerBody::Challenge(Challenge { nonce, proof: theirs })) = reply else {
+            panic!("no challenge: {reply:?}")
         };
         assert_eq!(theirs, proof(TOKEN, "reverie.v1 server", &session, &mine, &nonce));
         send(&mut outlet, ClientBody::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
@@ -200,13 +200,13 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
     fs::hard_link(&real, folder.join("open.sock")).unwrap();
     fs::set_permissions(folder.join("open.sock"), fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.join("open.sock");
-    let said = as_nobody(move || {
+    let reply = as_nobody(move || {
         let mut stream = UnixStream::connect(path).unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).map(|_| said)
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).map(|_| reply)
     });
     // Ended without a message, however the system reports it.
-    assert!(said.unwrap().unwrap_or_default().is_empty());
+    assert!(reply.unwrap().unwrap_or_default().is_empty());
     fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -75,7 +75,7 @@ impl Prefetch {
         let deadline = client.deadline(timeout)?;
         loop {
             let Some((batch, lease)) = self.next_by(py, deadline.after(begun.elapsed()))? else { return Ok(None) };
-            if hand_over(py, lease)? {
+            if try_acknowledge(py, lease)? {
                 return Ok(Some(batch));
             }
             // It went back to its tables while it was made: others may have it.
@@ -108,7 +108,7 @@ impl Prefetch {
         }
         let mut left = Vec::new();
         for (batches, lease) in made {
-            if hand_over(py, lease)? {
+            if try_acknowledge(py, lease)? {
                 left.extend(batches);
             }
         }
@@ -142,11 +142,11 @@ impl Prefetch {
 }
 
 /// Tells the table, or its server, that the program has the draws from now on. False if they went back to their tables.
-fn hand_over(py: Python<'_>, lease: Lease) -> PyResult<bool> {
+fn try_acknowledge(py: Python<'_>, lease: Lease) -> PyResult<bool> {
     match lease.is_empty() {
         true => Ok(true),
         // A table then serves others, which may take long.
-        false => detached(py, || Ok(lease.hand_over())),
+        false => detached(py, || Ok(lease.try_acknowledge())),
     }
 }
 

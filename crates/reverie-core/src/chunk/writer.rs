@@ -151,6 +151,6 @@ impl ChunkWriter {
 impl Drop for ChunkWriter {
     /// The chunk stops growing, however its writer ends.
     fn drop(&mut self) {
-        self.chunk.enlist();
+        self.chunk.enqueue();
     }
 }

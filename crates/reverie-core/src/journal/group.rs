@@ -254,18 +254,18 @@ impl Journal {
             let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
             let (counts, waits, syncs) = (left.is_zero(), !progress.written.is_empty(), progress.wants_disk);
             let round = progress.next;
-            let looks = lingers.filter(|(_, until)| *until <= now);
-            let none_did = looks.is_some_and(|(since, _)| since == round);
-            let at_once = progress.hurried || none_did || self.options.syncs == SyncPolicy::Always;
+            let elapsed = lingers.filter(|(_, until)| *until <= now);
+            let no_round_since = elapsed.is_some_and(|(since, _)| since == round);
+            let at_once = progress.must_commit || no_round_since || self.options.syncs == SyncPolicy::Always;
             if progress.ended || counts || syncs || (waits && at_once) {
-                (progress.hurried, progress.wants_disk) = (false, false);
+                (progress.must_commit, progress.wants_disk) = (false, false);
                 let (round, waits_for_disk) = progress.begin_round();
                 return Some((round, progress.ended, counts, (syncs, waits_for_disk)));
             }
-            progress.hurried = false;
-            if looks.is_some() || lingers.is_none() {
-                let others_did = looks.is_some() && !none_did;
-                lingers = (waits || others_did).then_some((round, now + LINGER));
+            progress.must_commit = false;
+            if elapsed.is_some() || lingers.is_none() {
+                let has_round_since = elapsed.is_some() && !no_round_since;
+                lingers = (waits || has_round_since).then_some((round, now + LINGER));
             }
             progress.asleep = lingers.is_none();
             let most = lingers.map_or(Duration::from_secs(3600), |(_, until)| until - now);
@@ -353,7 +353,7 @@ impl TableJournal for Journal {
     fn wake_committer(&self) {
         let mut progress = self.progress();
         if !progress.written.is_empty() {
-            progress.hurried = true;
+            progress.must_commit = true;
             drop(progress);
             self.changed.notify_all();
         }

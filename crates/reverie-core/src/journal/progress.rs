@@ -32,7 +32,7 @@ pub(super) struct Progress {
     /// The last commit has everything that was ever done: the tables were closed before it.
     has_all: bool,
     /// A task waits for a commit that it cannot make: the thread does not linger.
-    pub(super) hurried: bool,
+    pub(super) must_commit: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
     pub(super) asleep: bool,
     /// A request waits for the disk, and the journal's thread has begun no round for it.

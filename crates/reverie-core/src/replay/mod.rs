@@ -157,8 +157,8 @@ pub trait Replay: Sink {
 
 /// Batches that are made ahead of their reader.
 ///
-/// Their draws are leased: each is [handed over](crate::sample::Lease::hand_over) to the program. Those that it has not
-/// taken go back to their tables when they, or the whole, are dropped.
+/// Their draws are leased: each is [acknowledged](crate::sample::Lease::try_acknowledge) when the program takes it.
+/// Those that it has not taken go back to their tables when they, or the whole, are dropped.
 pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///

@@ -49,7 +49,7 @@ impl DrawnBatch {
     }
 
     /// Removes the lease: the caller decides whether the draws reach their reader. Until it is
-    /// [handed over](Lease::hand_over), dropping it returns them to their tables.
+    /// [acknowledged](Lease::try_acknowledge), dropping it returns them to their tables.
     pub fn take_lease(&mut self) -> Lease {
         std::mem::take(match self {
             Self::Items(draws) => &mut draws.lease,

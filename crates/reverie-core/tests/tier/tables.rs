@@ -239,7 +239,9 @@ fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
     let entered = waiting.iter().filter(|ticket| ticket.is_done()).count();
     assert!(entered < 10, "{entered} of 20 are in");
     let why = table.why();
-    let Some(InsertReason::Memory { stall_reason: Some(stall_reason), .. }) = &why.insert_reason else { panic!("{why}") };
+    let Some(InsertReason::Memory { stall_reason: Some(stall_reason), .. }) = &why.insert_reason else {
+        panic!("{why}")
+    };
     assert!(stall_reason.contains("writing a chunk failed"), "{why}");
     refusing.writes.store(false, Ordering::SeqCst);
     waiting.into_iter().for_each(|ticket| _ = done(Ok(ticket)).unwrap());

@@ -30,7 +30,7 @@ pub(super) async fn run_connection<O: Outlet, I: Inlet>(
     loop {
         let idle = if timers.coalesce.is_some() { TaskState::Coalescing } else { TaskState::Sleeping };
         engine.ask_for_the_disk();
-        if engine.absorb(idle) && engine.has_unreported() {
+        if engine.take_queued(idle) && engine.has_unreported() {
             timers.tidy_later();
         }
         engine.expire();

@@ -50,7 +50,7 @@ pub(super) struct Engine {
     /// The time until which the client connects again only to report that.
     pub(super) reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
-    pub(super) begins_again: bool,
+    pub(super) must_list_open: bool,
     /// The time when the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
@@ -94,7 +94,7 @@ impl Engine {
             reported_below: 1,
             has_leased: false,
             reports_until: None,
-            begins_again: false,
+            must_list_open: false,
             outage: Some(Instant::now()),
             last_error: String::new(),
             encoder: Encoder::default(),
@@ -106,16 +106,16 @@ impl Engine {
         }
     }
 
-    /// Calls [`Engine::absorb`] until nothing is left.
+    /// Calls [`Engine::take_queued`] until nothing is left.
     /// Needed before the task sleeps: callers would otherwise believe that the task looks again.
-    pub(super) fn absorb_all(&mut self, idle: TaskState) {
-        while self.absorb(idle) {}
+    pub(super) fn take_all_queued(&mut self, idle: TaskState) {
+        while self.take_queued(idle) {}
     }
 
     /// Takes the work that callers left; false if there was none.
     /// If there was none, callers wake the task according to `idle`. Otherwise they do not, and the task must look
     /// again before it sleeps: see [`Outbox::sleeps`].
-    pub(super) fn absorb(&mut self, idle: TaskState) -> bool {
+    pub(super) fn take_queued(&mut self, idle: TaskState) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
@@ -298,7 +298,7 @@ impl Engine {
         self.cancels.clear();
         self.answered.clear();
         self.reported_below = 0;
-        self.begins_again = true;
+        self.must_list_open = true;
         self.returned.clear();
         self.requests.lost();
         self.inserts.lost();

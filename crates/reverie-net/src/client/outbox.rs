@@ -369,12 +369,12 @@ impl OutboxState {
 /// The program's end of leased draws: the task passes it on to the server with its next message.
 impl Lender for Outbox {
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]) {
-        _ = self.hand_over(lessee, keys);
+        _ = self.try_acknowledge(lessee, keys);
     }
 
     /// Hands draws over, also without a connection: the task reports it on the next one, and keeps the request from
     /// being forgotten then.
-    fn hand_over(&self, lessee: &Lessee, _: &[Key]) -> bool {
+    fn try_acknowledge(&self, lessee: &Lessee, _: &[Key]) -> bool {
         let mut state = self.lock();
         if state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some() {
             return false;
@@ -386,7 +386,7 @@ impl Lender for Outbox {
         true
     }
 
-    fn give_back(&self, lessee: &Lessee, _: &[Key]) {
+    fn return_draws(&self, lessee: &Lessee, _: &[Key]) {
         let mut state = self.lock();
         if state.forgotten_leases.remove(&lessee.request) {
             return;

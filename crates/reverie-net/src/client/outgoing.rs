@@ -34,7 +34,7 @@ impl Engine {
     pub(super) fn has_message(&self) -> bool {
         !self.cancels.is_empty()
             || !self.returned.is_empty()
-            || self.begins_again
+            || self.must_list_open
             || self.requests.has_unsent()
             || self.inserts.is_planned()
             || self.inserts.can_send(self.credit)
@@ -49,7 +49,7 @@ impl Engine {
     /// Bulk bytes of the next message; see [`Outlet::MESSAGE_BYTES`].
     pub(super) fn next_bytes(&mut self, message_bytes: u64) -> u64 {
         let others =
-            !self.cancels.is_empty() || !self.returned.is_empty() || self.begins_again || self.requests.has_unsent();
+            !self.cancels.is_empty() || !self.returned.is_empty() || self.must_list_open || self.requests.has_unsent();
         if others && !self.inserts.is_planned() {
             return 0;
         }
@@ -108,12 +108,12 @@ impl Engine {
         let waiting = self.inserts.first_id().into_iter().chain(self.requests.first_id());
         let waiting = waiting.chain(self.kept.first_id()).min();
         let below = waiting.unwrap_or(self.taken_below);
-        let begins_again = std::mem::take(&mut self.begins_again);
-        if begins_again {
+        let must_list_open = std::mem::take(&mut self.must_list_open);
+        if must_list_open {
             // This report, too, may be lost with its connection.
             self.has_leased |= self.reports_until.take().is_some();
         }
-        if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.reported_below {
+        if !must_list_open && self.answered.is_empty() && self.returned.is_empty() && below == self.reported_below {
             return None;
         }
         let encode = |numbers: Vec<u64>| convert::numbers::encode(&numbers);
@@ -121,7 +121,7 @@ impl Engine {
         let ids = encode(answered.filter(|id| *id >= below).collect());
         self.reported_below = below;
         let returned = encode(self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect());
-        let (before, open) = match begins_again {
+        let (before, open) = match must_list_open {
             true => (self.taken_below, encode(self.inserts.ids().chain(self.requests.ids()).collect())),
             false => (0, Bytes::new()),
         };

@@ -49,15 +49,15 @@ impl Request {
     }
 
     /// True if a server may have done it already, and doing it again could delete what was inserted after that.
-    pub(super) fn must_not_repeat(&self) -> bool {
+    pub(super) fn is_not_idempotent(&self) -> bool {
         use proto::request::Body;
-        let deletes_what_it_finds = match &self.body {
+        let deletes_matches = match &self.body {
             Some(Body::Reset(_)) => true,
             Some(Body::Delete(delete)) => delete.keys.is_none(),
             Some(Body::Configure(configure)) => configure.max_size.is_some(),
             _ => false,
         };
-        deletes_what_it_finds && self.sent.is_some()
+        deletes_matches && self.sent.is_some()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

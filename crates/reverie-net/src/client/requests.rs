@@ -1,6 +1,6 @@
 //! Requests that wait for their answers.
 
-use super::answer::{RequestPromise, doing};
+use super::answer::{RequestPromise, describe_request};
 use super::answer_time::{AnswerTime, MOST, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
@@ -330,7 +330,7 @@ impl Requests {
             match request.withdrawn {
                 true => request.withdraw(),
                 false => {
-                    request.fail(silent(now - request.since, &doing(request.body.as_ref())));
+                    request.fail(silent(now - request.since, &describe_request(request.body.as_ref())));
                     withdrawn.extend((!request.may_hold_draws()).then_some(*id));
                 }
             }
@@ -369,10 +369,11 @@ impl Requests {
 
     /// Fails what may be done already and must not be done twice: the server at `address` does not know the client.
     pub(super) fn server_restarted(&mut self, address: &str) {
-        let undecided: Vec<u64> = self.all.iter().filter(|(_, one)| one.must_not_repeat()).map(|(id, _)| *id).collect();
+        let undecided: Vec<u64> =
+            self.all.iter().filter(|(_, one)| one.is_not_idempotent()).map(|(id, _)| *id).collect();
         for id in undecided {
             if let Some(request) = self.all.get_mut(&id) {
-                let what = doing(request.body.as_ref());
+                let what = describe_request(request.body.as_ref());
                 request.fail(Error::Undecided(format!(
                     "{address} was restarted, or has forgotten this client, while {what}. It is not known whether that \
                      was done. Repeat the call if it is still wanted: that deletes what was inserted meanwhile, too"

@@ -44,7 +44,7 @@ pub(super) async fn run(mut engine: Engine, dial: SessionDialer, seed: u64) {
 /// Sleeps until there is work; false if the client ends.
 async fn wait_for_work(engine: &mut Engine) -> bool {
     loop {
-        engine.absorb_all(TaskState::Sleeping);
+        engine.take_all_queued(TaskState::Sleeping);
         if engine.should_end() {
             return false;
         }
@@ -60,7 +60,7 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
 fn lose(engine: &mut Engine, error: &Error) {
     engine.outbox.show(|link| link.connected = false);
     engine.lost(error);
-    engine.absorb_all(TaskState::Busy);
+    engine.take_all_queued(TaskState::Busy);
     if engine.should_end() {
         // The client was closed meanwhile: the loss needs no report.
         return;
@@ -178,7 +178,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
     let outbox = Arc::clone(&engine.outbox);
     tokio::pin!(step);
     loop {
-        engine.absorb_all(TaskState::Sleeping);
+        engine.take_all_queued(TaskState::Sleeping);
         engine.expire();
         if engine.should_end() || engine.needs_no_connection() {
             return None;
@@ -221,8 +221,8 @@ impl Engine {
         )));
         if num_unknown > 0 {
             tracing::warn!(
-                "{address} was unreachable for longer than its session timeout: the outcome of {num_unknown} inserts is \
-                 unknown"
+                "{address} was unreachable for longer than its session timeout: the outcome of {num_unknown} inserts \
+                 is unknown"
             );
         }
     }

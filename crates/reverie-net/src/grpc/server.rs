@@ -48,7 +48,7 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The error for a client without TLS, if the server requires it.
-const WANTS_TLS: &str =
+const TLS_REQUIRED: &str =
     "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
 
 /// The health service, open to all; every other call requires the token.
@@ -139,7 +139,7 @@ impl GrpcServices {
             Err(error) => return tracing::debug!(peer, %error, "a connection closed before it sent any data"),
         };
         if io.is_http2() {
-            self.log_refusal(peer, WANTS_TLS);
+            self.log_refusal(peer, TLS_REQUIRED);
             return self.http2(io, peer, admission, true).await;
         }
         match tls.accept(io).into_fallible().await {
@@ -169,7 +169,7 @@ impl GrpcServices {
             admission.count_request();
             request.extensions_mut().insert(Peer(Arc::clone(&name)));
             let (front, admission) = (front.clone(), Arc::clone(&admission));
-            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request, &admission).await } }
+            async move { if in_the_clear { Ok(Self::tls_required()) } else { front.answer(request, &admission).await } }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -200,8 +200,8 @@ impl GrpcServices {
         }
     }
 
-    fn wants_tls() -> Response<HttpResponseBody> {
-        status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(HttpResponseBody::Routed)
+    fn tls_required() -> Response<HttpResponseBody> {
+        status(&Error::Unauthenticated(TLS_REQUIRED.to_owned())).into_http().map(HttpResponseBody::Routed)
     }
 
     /// Charges the bytes of a call whose message is assembled before it reaches a session.

@@ -51,7 +51,7 @@ impl WatchedServer {
 
     /// The reason why it cannot do its work now; `None` if it can.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
-        if self.shared.as_ref().is_some_and(|shared| shared.stops()) {
+        if self.shared.as_ref().is_some_and(|shared| shared.is_stopping()) {
             return Some("the server stops".to_owned());
         }
         if let Err(error) = self.tables.check_open() {

@@ -85,7 +85,7 @@ impl PlannedBatch {
     }
 
     /// True if a thread other than the session's gathers it. `lies`: large cells are sent from where they are.
-    pub(super) fn is_gathered_apart(&self, draws: &Draws, lies: bool) -> bool {
+    pub(super) fn is_gathered_by_thread(&self, draws: &Draws, lies: bool) -> bool {
         let large = |index: &usize| self.layout.outputs[*index].len();
         let away: usize = match &self.split {
             Some(split) if lies => split.large().iter().map(large).sum(),
@@ -231,7 +231,7 @@ pub(super) enum SendOutcome {
     /// There was no slot, and no permission to allocate a block.
     Refused,
     /// Another thread gathers it, or will when the batch before it is done.
-    Apart,
+    OtherThread,
 }
 
 /// Cells that are being sent.

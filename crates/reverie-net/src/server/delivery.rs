@@ -139,8 +139,8 @@ impl Link {
                     });
                 }
                 let contiguous = planned.contiguous_cells(draws);
-                if self.gathering.is_some() && planned.is_gathered_apart(draws, contiguous.is_some()) {
-                    return Ok(SendOutcome::Apart);
+                if self.gathering.is_some() && planned.is_gathered_by_thread(draws, contiguous.is_some()) {
+                    return Ok(SendOutcome::OtherThread);
                 }
                 if self.connection.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
@@ -151,8 +151,8 @@ impl Link {
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        if planned.is_gathered_apart(draws, contiguous.is_some()) {
-            return self.gather_apart(shared, answer.id, planned, draws, leave);
+        if planned.is_gathered_by_thread(draws, contiguous.is_some()) {
+            return self.gather_by_thread(shared, answer.id, planned, draws, leave);
         }
         let kind = (last, answer.is_leased());
         let batch = (answer.id, &planned, draws);
@@ -164,7 +164,7 @@ impl Link {
         Ok(sent)
     }
 
-    fn gather_apart(
+    fn gather_by_thread(
         &mut self,
         shared: &ServerState,
         id: u64,
@@ -181,6 +181,6 @@ impl Link {
         let planned = Arc::new(planned);
         let gathering = Gathering::begin(&shared.turns, id, &planned, draws.clone(), room);
         self.gathering = Some((planned, gathering));
-        Ok(SendOutcome::Apart)
+        Ok(SendOutcome::OtherThread)
     }
 }

@@ -58,7 +58,7 @@ impl ServerState {
         let mut sessions = self.sessions();
         let mut connection = connection;
         if let Some(known) = sessions.get(&id) {
-            match known.ways.try_send(connection) {
+            match known.connections.try_send(connection) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) => {
                     return Err((Error::Unavailable("the session reconnects too often".to_owned()), back));
@@ -67,7 +67,7 @@ impl ServerState {
                 Err(TrySendError::Closed(back)) => connection = back,
             }
         }
-        if self.stops() {
+        if self.is_stopping() {
             return Err((Error::Unavailable("the server stops".to_owned()), connection));
         }
         // Twice the connections of both transports: as many again may be remembered.
@@ -79,10 +79,10 @@ impl ServerState {
             );
             return Err((Error::Unavailable(why), connection));
         }
-        let (sender, ways) = mpsc::channel(4);
+        let (sender, connections) = mpsc::channel(4);
         let figures = Arc::new(ClientFigures::new());
-        sessions.insert(id, OpenSession { ways: sender, figures: Arc::clone(&figures) });
-        let named = SessionIdentity { id, arrivals: ways, figures };
+        sessions.insert(id, OpenSession { connections: sender, figures: Arc::clone(&figures) });
+        let named = SessionIdentity { id, arrivals: connections, figures };
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
         let leases = self.tables.claim_leases(&id);

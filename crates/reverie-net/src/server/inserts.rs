@@ -131,7 +131,7 @@ impl SessionInserts {
     }
 
     /// Notes that the client has not sent a waiting insert of no bytes on this connection or the one before it.
-    pub(super) fn is_of_older_connection(&mut self, id: u64) {
+    pub(super) fn mark_older(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.connection = self.connection.wrapping_sub(2);
         }
@@ -165,7 +165,7 @@ impl SessionInserts {
     }
 
     /// Notes that the client asks for the outcome of an insert. True if it is reported when the withdrawal ends.
-    pub(super) fn is_asked_for(&mut self, id: u64) -> bool {
+    pub(super) fn note_question(&mut self, id: u64) -> bool {
         let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.abandoned);
         waiting.is_some_and(|waiting| std::mem::take(&mut waiting.abandoned))
     }

@@ -38,9 +38,9 @@ pub(super) struct DrawDelivery {
     /// The lease of the draws from tables that delete sampled items.
     pub(super) lease: Lease,
     /// True if a separate thread gathers its first group, or will after another one: other answers are sent first.
-    pub(super) apart: bool,
+    pub(super) by_thread: bool,
     /// The bytes that the session counts for it until it is sent.
-    pub(super) asked_bytes: u64,
+    pub(super) requested_bytes: u64,
     /// The arrival of its request, until it is sent for the first time.
     pub(super) stopwatch: Option<Stopwatch>,
 }
@@ -57,8 +57,8 @@ impl DrawDelivery {
             has_sent: false,
             error: None,
             lease,
-            apart: false,
-            asked_bytes: 0,
+            by_thread: false,
+            requested_bytes: 0,
             stopwatch: None,
         }
     }
@@ -104,7 +104,7 @@ impl DrawDelivery {
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
-        self.apart = false;
+        self.by_thread = false;
         self
     }
 
@@ -122,10 +122,10 @@ impl DrawDelivery {
         } else if let Some(draws) = first {
             let can_split = draws.len() > 1 || draws.wanted_windows.is_some();
             match error {
-                Error::OutOfMemory { .. } => self.lease.give_back(before..before + draws.len()),
+                Error::OutOfMemory { .. } => self.lease.return_draws(before..before + draws.len()),
                 _ if can_split => split(draws.without_windows(), |_| 1, &mut self.groups),
                 Error::Damaged(_) | Error::DamagedFile { .. } => {}
-                _ => self.lease.give_back(before..before + draws.len()),
+                _ => self.lease.return_draws(before..before + draws.len()),
             }
         }
         self.error.get_or_insert(error);

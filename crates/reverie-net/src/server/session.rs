@@ -150,7 +150,7 @@ pub(super) struct Session {
     /// The spans of its requests that belong to a trace.
     pub(super) spans: OpenSpans,
     /// The bytes of draws that are still to be made or gathered.
-    pub(super) asked_bytes: u64,
+    pub(super) requested_bytes: u64,
     stop: OutcomeFuture<()>,
     stopping: bool,
     /// Held until the messages that arrived before a stop are taken.
@@ -198,7 +198,7 @@ impl Session {
             charge: Charge::new(&shared.charges),
             figures,
             spans: OpenSpans::new(&shared.spans),
-            asked_bytes: 0,
+            requested_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
             undrained: Some(UndrainedGuard::new(shared)),
@@ -273,7 +273,7 @@ impl Session {
                         cancel.withdraw();
                         self.cancels.remove(&id);
                     }
-                    None if insert && self.inserts.is_asked_for(id) => {}
+                    None if insert && self.inserts.note_question(id) => {}
                     None if insert => self.withdraw_insert(id),
                     None => self.withdraw_answer(id),
                 }
@@ -282,7 +282,7 @@ impl Session {
             Some(ClientBody::Leave(proto::Leave {})) => {
                 self.end_consuming();
                 self.outcomes.end_leases();
-                self.lose_link();
+                self.handle_disconnect();
                 return Ok(());
             }
             Some(ClientBody::SlotWanted(wanted)) => {
@@ -296,7 +296,7 @@ impl Session {
     }
 
     fn finished(&mut self, finished: FinishedRequest) {
-        self.spans.goes_on(finished.id());
+        self.spans.end_wait(finished.id());
         match finished {
             FinishedRequest::Insert { id, keys, late, stopwatch } => {
                 self.unwanted.remove(&id);

@@ -114,7 +114,7 @@ async fn a_batch_is_acknowledged_when_the_program_has_it_and_returned_where_it_n
     let third = next_request(&mut session).await.unwrap();
     reported(&mut session).await;
     assert!(!acknowledged(&session, first), "the program may not have it yet");
-    assert!(batch.take_lease().hand_over());
+    assert!(batch.take_lease().try_acknowledge());
     reported(&mut session).await;
     assert!(acknowledged(&session, first) && !acknowledged(&session, second));
     drop(pipeline);
@@ -150,7 +150,7 @@ async fn without_a_connection_a_batch_waits_and_is_given_if_the_next_resumes_the
     let open = &session.received[0].open;
     assert_eq!(*open, convert::numbers::encode(&[first, second, question.id]));
     session.reply(question.id, reply::Body::Can(false)).await;
-    assert!(next(&mut pipeline).await.take_lease().hand_over());
+    assert!(next(&mut pipeline).await.take_lease().try_acknowledge());
     reported(&mut session).await;
     assert!(acknowledged(&session, first) && !acknowledged(&session, second));
     assert_eq!(returned(&session), [0; 0]);
@@ -169,7 +169,7 @@ async fn batches_that_a_new_server_does_not_know_are_returned_and_asked_for_agai
     assert!(again[0] > second, "{again:?}");
     assert_eq!(returned(&session), [first, second]);
     send_leased(&session, again[0], true).await;
-    assert!(next(&mut pipeline).await.take_lease().hand_over());
+    assert!(next(&mut pipeline).await.take_lease().try_acknowledge());
     reported(&mut session).await;
     assert!(acknowledged(&session, again[0]));
 }
@@ -185,7 +185,7 @@ async fn a_batch_that_went_back_while_it_was_made_is_not_handed_over_and_is_aske
     let mut session = fake.session_with(false, false).await;
     assert_eq!(next_request(&mut session).await, Some(third), "it was not answered");
     assert_eq!(returned(&session), [first, second]);
-    assert!(!batch.take_lease().hand_over(), "the server gives it to others");
+    assert!(!batch.take_lease().try_acknowledge(), "the server gives it to others");
     pipeline.again();
     let fourth = next_request(&mut session).await.unwrap();
     assert!(fourth > third);
@@ -194,7 +194,7 @@ async fn a_batch_that_went_back_while_it_was_made_is_not_handed_over_and_is_aske
     send_leased(&session, third, true).await;
     tokio::time::sleep(SECOND).await;
     // The second went back, too, and another is asked for in its place.
-    assert!(next(&mut pipeline).await.take_lease().hand_over());
+    assert!(next(&mut pipeline).await.take_lease().try_acknowledge());
     reported(&mut session).await;
     assert!(acknowledged(&session, third));
 }
@@ -207,7 +207,7 @@ async fn a_batch_that_was_handed_over_without_a_connection_is_the_programs_own_o
     fake.refuse();
     drop(session);
     tokio::time::sleep(SECOND).await;
-    assert!(batch.take_lease().hand_over());
+    assert!(batch.take_lease().try_acknowledge());
     fake.inside.incarnation.store(9, Ordering::SeqCst);
     fake.listen();
     let mut session = fake.session_with(false, false).await;

@@ -286,7 +286,7 @@ async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
         }
     }
     sleep(Duration::from_millis(makes)).await;
-    sampled.batches.iter_mut().all(|batch| batch.take_lease().hand_over())
+    sampled.batches.iter_mut().all(|batch| batch.take_lease().try_acknowledge())
 }
 
 /// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test

@@ -180,14 +180,14 @@ impl World {
         let shut = TableOptions { limiter: Limiter::new(1.0, 1, 0.0, 3.0).unwrap(), ..table("shut") };
         let tables = vec![table("replay"), queue("queue"), shut];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
-        self.go_on(&tables);
+        self.restore(&tables);
         self.consumed_here.lock().unwrap().clear();
         lives.push(Arc::clone(&tables));
         tables
     }
 
     /// Puts the last checkpoint into the tables, where there is one.
-    fn go_on(&self, tables: &Tables) {
+    fn restore(&self, tables: &Tables) {
         let Some(path) = latest(&self.disk, Path::new(FOLDER)).unwrap() else { return };
         let checkpoint = load(&self.disk, &path, tables.bytes().0).unwrap();
         let number = checkpoint.summary.number as usize;

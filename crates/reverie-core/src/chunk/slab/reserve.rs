@@ -15,7 +15,7 @@ use std::sync::{Mutex, TryLockError};
 const LARGE: usize = 8 << 10;
 
 /// The number of the youngest allocations that are searched for a layout.
-const LOOKED_AT: usize = 64;
+const MAX_SEARCHED: usize = 64;
 
 /// The most bytes that the process keeps. They belong to no chunk and are counted for none.
 const MOST_BYTES: usize = 64 << 20;
@@ -90,7 +90,7 @@ impl Reserve {
 
     /// The youngest allocation of exactly this layout: it is most likely in the cache.
     fn take(&mut self, layout: Layout) -> Option<FreeAllocation> {
-        let first = self.free.len().saturating_sub(LOOKED_AT);
+        let first = self.free.len().saturating_sub(MAX_SEARCHED);
         let at = first + self.free.range(first..).rposition(|(_, kept)| *kept == layout)?;
         let (free, _) = self.free.remove(at)?;
         self.bytes -= layout.size();

@@ -132,7 +132,7 @@ impl Budget {
     }
 
     /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(
+    pub(super) fn refuse_unsatisfiable(
         &self,
         name: &str,
         table: &dyn BudgetedTable,

@@ -32,7 +32,7 @@ struct DrawsStage {
     made: bool,
 }
 
-fn taken(stage: &mut DrawsStage) -> Ticket<Draws> {
+fn take_ticket(stage: &mut DrawsStage) -> Ticket<Draws> {
     std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default())))
 }
 
@@ -88,7 +88,7 @@ impl Pending<Draws> for DurableDraws {
     fn withdraw(&mut self) {
         let mut stage = self.stage();
         if !stage.made {
-            let made = taken(&mut stage).cancel();
+            let made = take_ticket(&mut stage).cancel();
             *stage = DrawsStage { ticket: durably_consumed(made, &self.durable), made: true };
         }
     }
@@ -96,7 +96,7 @@ impl Pending<Draws> for DurableDraws {
     /// The caller gets all draws that are made. They are marked as not committed, unless they are.
     fn cancel(mut self: Box<Self>) -> Result<Draws> {
         self.withdraw();
-        let made = taken(&mut self.stage());
+        let made = take_ticket(&mut self.stage());
         made.cancel()
     }
 

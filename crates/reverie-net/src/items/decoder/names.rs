@@ -224,14 +224,14 @@ impl Names {
         self.check(0)
     }
 
-    pub(super) fn give_back(&mut self, bytes: u64) {
+    pub(super) fn release_bytes(&mut self, bytes: u64) {
         self.others = self.others.saturating_sub(bytes);
     }
 
     /// Releases a chunk or body; an unknown number is ignored.
     pub(super) fn release(&mut self, name: u64) {
         match self.known.remove(&name) {
-            Some(NamedObject::Body { size_bytes, .. }) => self.give_back(size_bytes),
+            Some(NamedObject::Body { size_bytes, .. }) => self.release_bytes(size_bytes),
             Some(NamedObject::Chunk { chunk, writer }) => {
                 drop(writer);
                 self.released.push(chunk);

@@ -43,7 +43,7 @@ impl Session {
         let is_part = keys.len() < num_items;
         let ticket = table.durable_request(Ticket::done(Ok(keys)));
         self.inserts.add(id, number, num_items, (0, 0));
-        self.inserts.is_of_older_connection(id);
+        self.inserts.mark_older(id);
         if !is_part {
             return self.wait_for_insert(id, table, (ticket, Keys::new()), stopwatch);
         }

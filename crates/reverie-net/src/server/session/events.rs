@@ -70,7 +70,7 @@ impl Session {
                     }
                 }
                 Event::Message(Some(Err(error))) => self.send_goodbye(error, false),
-                Event::Message(None) => self.lose_link(),
+                Event::Message(None) => self.handle_disconnect(),
                 Event::TooMuch(error) => return self.end_session(error),
             }
             if let Err(error) = self.update_memory() {

@@ -84,7 +84,7 @@ impl Session {
                 // A checkpoint contains the first of them.
                 before = keys.clone();
                 items.drain(..before.len());
-                self.outcomes.go_on(id)?;
+                self.outcomes.resume_insert(id)?;
             }
             RequestStatus::Keys(keys) => {
                 let keys = keys.clone();
@@ -233,7 +233,7 @@ impl Session {
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
         let refusal = if let Error::PartlyInserted { error, .. } = error { &**error } else { error };
-        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.is_stopping() {
             // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
             return;
         }

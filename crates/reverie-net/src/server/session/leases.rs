@@ -23,7 +23,7 @@ impl Session {
 
     /// Called when everything was sent: keeps leased draws until the client acknowledges them.
     pub(super) fn await_acknowledgement(&mut self, mut answer: DrawDelivery) {
-        self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
+        self.requested_bytes -= std::mem::take(&mut answer.requested_bytes);
         if answer.is_leased() {
             self.outcomes.done(answer.id, RequestOutcome::Draws(Box::new(answer.whole_again())));
         }
@@ -63,7 +63,7 @@ impl Session {
 
     /// Discards an answer, which ends its lease.
     pub(super) fn discard(&mut self, answer: DrawDelivery) {
-        self.asked_bytes -= answer.asked_bytes;
+        self.requested_bytes -= answer.requested_bytes;
     }
 
     /// Takes back the draws of a request, in whatever state it is.

@@ -36,7 +36,7 @@ impl Session {
 
     /// The bytes without chunks.
     fn own_bytes(&self) -> u64 {
-        self.outcomes.size_bytes() + self.inserts.held_bytes() + self.episodes.size_bytes() + self.asked_bytes
+        self.outcomes.size_bytes() + self.inserts.held_bytes() + self.episodes.size_bytes() + self.requested_bytes
     }
 
     /// Ends a session that uses too much, and drops all that it holds.

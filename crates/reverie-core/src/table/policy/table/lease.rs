@@ -124,7 +124,7 @@ impl Table {
     ///
     /// A used-up item gets its former place. The table may then be above its bounds, because inserts continued
     /// meanwhile: nothing is evicted for that before the next insert, which a queue's limiter holds back.
-    pub fn give_back(&mut self, lessee: &Lessee, keys: &[Key]) {
+    pub fn return_draws(&mut self, lessee: &Lessee, keys: &[Key]) {
         // Newest first: if many go to the front of a list, each is then the first.
         for key in keys.iter().rev() {
             let Some((last, item, age)) = self.end_lease(*key, lessee) else { continue };

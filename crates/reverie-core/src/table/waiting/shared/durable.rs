@@ -67,7 +67,7 @@ impl SharedTable {
     /// Fails if what is done here can no longer be made durable. A closed table reports that it is closed.
     pub(super) fn check_durable(&self) -> Result<()> {
         let checked = self.durable.get().map_or(Ok(()), |durable| durable.check());
-        checked.or_else(|error| lock(&self.state).open(&self.name).and(Err(error)))
+        checked.or_else(|error| lock(&self.state).check_open(&self.name).and(Err(error)))
     }
 
     /// Fails if a journal could not write these items: a chunk on the disk that it has to write cannot be read.
