@@ -287,11 +287,12 @@ async fn batches_that_are_held_beyond_the_slots_arrive_all_the_same() -> Result<
     }
     held.iter().step_by(13).chain(held.last()).for_each(|sampled| assert_rows(sampled, 100));
     assert!(shared_memory().0 < 2 * 70, "more slots than the bound");
-    let says_so = || client.link().reason.contains("no shared memory left for batches, which go through the socket");
-    assert!(says_so(), "{}", client.link().reason);
+    let reports_no_memory =
+        || client.link().reason.contains("no shared memory left for batches, which go through the socket");
+    assert!(reports_no_memory(), "{}", client.link().reason);
     drop(held);
     for _ in 0..1_000 {
-        if !says_so() {
+        if !reports_no_memory() {
             return Ok(());
         }
         client.draw(draws("replay", 100), None).await?;

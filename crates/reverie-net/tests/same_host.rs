@@ -162,7 +162,7 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
 }
 
 /// Runs `does` as the user `nobody`, which only root can; `None` if this process is not root's.
-fn as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+fn run_as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let nobody = rustix::process::Uid::from_raw(65534);
     let thread = std::thread::spawn(move || {
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).ok()?;
@@ -178,7 +178,7 @@ async fn a_client_of_root_does_not_trust_the_socket_of_another_user() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.join("8000-1.sock");
     let bound = path.clone();
-    let listener = as_nobody(move || UnixListener::bind(bound).unwrap());
+    let listener = run_as_nobody(move || UnixListener::bind(bound).unwrap());
     if listener.is_some() {
         let refused = reverie_net::local::connect(path.to_str().unwrap(), &Arc::default()).await.map(drop).unwrap_err();
         assert!(matches!(&refused, Error::Unavailable(why) if why.contains("belongs to user 65534")), "{refused}");
@@ -200,7 +200,7 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
     fs::hard_link(&real, folder.join("open.sock")).unwrap();
     fs::set_permissions(folder.join("open.sock"), fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.join("open.sock");
-    let reply = as_nobody(move || {
+    let reply = run_as_nobody(move || {
         let mut stream = UnixStream::connect(path).unwrap();
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).map(|_| reply)

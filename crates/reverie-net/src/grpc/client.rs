@@ -103,7 +103,7 @@ impl Dialer {
         let (channel, origin) = (Channel(sender), self.origin.clone());
         let client =
             ReplayClient::with_origin(channel.clone(), origin.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let doubt = match &self.private {
+        let possible_cause = match &self.private {
             None => " (or does it ask for TLS? then pass tls=)",
             Some(private) if !private.has_identity => {
                 " (or does it ask for a certificate? then pass ClientTLS(cert=, key=))"
@@ -117,7 +117,7 @@ impl Dialer {
             address: self.address.clone(),
             token: self.token.clone(),
             tls_refusal,
-            doubt,
+            possible_cause,
         })
     }
 }
@@ -131,7 +131,7 @@ pub struct GrpcConnection {
     token: Option<MetadataValue<Ascii>>,
     tls_refusal: TlsRefusal,
     /// A possible cause, for the error of a connection that ends without a reason.
-    doubt: &'static str,
+    possible_cause: &'static str,
 }
 
 impl GrpcConnection {
@@ -147,7 +147,7 @@ impl GrpcConnection {
     fn first(&self, status: Status) -> Error {
         match (error(&self.address, status), self.tls_refusal.get()) {
             (Error::Unavailable(_), Some(tls_refusal)) => tls_refusal.clone(),
-            (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.doubt)),
+            (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.possible_cause)),
             (other, _) => other,
         }
     }
