@@ -14,7 +14,7 @@ pub fn check(input: &[u8]) -> bool {
         decoded = true;
         if let Some(reverie_net::proto::client_message::Body::Request(request)) = message.body {
             match request.body {
-                Some(request::Body::Sample(sample)) => drop(batch::decode_reading(sample.reading)),
+                Some(request::Body::Sample(sample)) => drop(batch::decode_read_options(sample.reading)),
                 Some(request::Body::Configure(change)) => drop(table::decode_change(change)),
                 _ => {}
             }

@@ -226,7 +226,7 @@ pub(crate) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(i
 }
 
 /// Like [`storage`], for reads: a file that is missing or too short is damaged.
-pub(crate) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
+pub(crate) fn read_error<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
     move |error| match error.kind() {
         ErrorKind::NotFound => damaged(path, "the file is missing", 0),
         ErrorKind::UnexpectedEof => damaged(path, "the file ends too early", offset),

@@ -116,7 +116,7 @@ pub struct Form(FormHandle);
 
 #[derive(Clone, Debug)]
 enum FormHandle {
-    Kept(&'static Pattern),
+    Interned(&'static Pattern),
     Counted(Arc<Pattern>),
 }
 
@@ -135,7 +135,7 @@ struct InternedPatterns {
 impl InternedPatterns {
     fn form(&mut self, pattern: Pattern) -> Form {
         if let Some(known) = self.patterns.get(&pattern) {
-            return Form(FormHandle::Kept(known));
+            return Form(FormHandle::Interned(known));
         }
         let bytes = pattern.size_bytes();
         if self.patterns.len() >= KEPT_FORMS || bytes > KEPT_BYTES / 64 || self.bytes + bytes > KEPT_BYTES {
@@ -144,7 +144,7 @@ impl InternedPatterns {
         self.bytes += bytes;
         let pattern: &'static Pattern = Box::leak(Box::new(pattern));
         self.patterns.insert(pattern);
-        Form(FormHandle::Kept(pattern))
+        Form(FormHandle::Interned(pattern))
     }
 }
 
@@ -176,7 +176,7 @@ impl Form {
     /// The pattern if it lives as long as the process: its address is then its own for good.
     pub(crate) fn kept(&self) -> Option<&'static Pattern> {
         match &self.0 {
-            FormHandle::Kept(pattern) => Some(pattern),
+            FormHandle::Interned(pattern) => Some(pattern),
             FormHandle::Counted(_) => None,
         }
     }
@@ -184,7 +184,7 @@ impl Form {
     /// The bytes of memory that are freed with the last handle: none of a pattern that lives as long as the process.
     pub fn own_bytes(&self) -> usize {
         match &self.0 {
-            FormHandle::Kept(_) => 0,
+            FormHandle::Interned(_) => 0,
             FormHandle::Counted(pattern) => pattern.size_bytes(),
         }
     }
@@ -202,7 +202,7 @@ impl std::ops::Deref for Form {
     #[inline]
     fn deref(&self) -> &Pattern {
         match &self.0 {
-            FormHandle::Kept(pattern) => pattern,
+            FormHandle::Interned(pattern) => pattern,
             FormHandle::Counted(pattern) => pattern,
         }
     }
@@ -371,7 +371,7 @@ mod tests {
         let long = pattern("long", 100_000);
         assert!(matches!(kept.form(long).0, FormHandle::Counted(_)), "400 kB for one pattern");
         let mut forms = (0..KEPT_FORMS).map(|index| kept.form(pattern(&index.to_string(), 10_000)));
-        assert!(matches!(forms.next().unwrap().0, FormHandle::Kept(_)));
+        assert!(matches!(forms.next().unwrap().0, FormHandle::Interned(_)));
         assert!(matches!(forms.last().unwrap().0, FormHandle::Counted(_)));
         assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
         assert!(kept.patterns.len() < 200, "40 kB each");

@@ -30,12 +30,12 @@ const TABLE_BYTES: usize = 512 << 20;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut first = arguments.next();
-    let ways: &[Transport] = match first.as_deref() {
+    let transports: &[Transport] = match first.as_deref() {
         Some("grpc") => &[Transport::Grpc],
         Some("shared-memory") => &[Transport::SharedMemory],
         _ => &[Transport::SharedMemory, Transport::Grpc],
     };
-    if ways.len() == 1 {
+    if transports.len() == 1 {
         first = arguments.next();
     }
     if first.as_deref() == Some("serve") {
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .spawn()?;
         let mut address = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut address)?;
-        for transport in ways {
+        for transport in transports {
             row(address.trim(), child.id(), *transport, size, seconds)?;
         }
         drop(child.stdin.take());

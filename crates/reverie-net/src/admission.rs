@@ -1,9 +1,9 @@
 //! Admission of connections: places for clients, and a few for connections that are pending.
 //!
-//! A new connection is pending, and has some seconds to be admitted: it then holds a place from its first session or
+//! A connection starts as pending, and has some seconds to be admitted: it then holds a place from its first session or
 //! call until it ends. Pending connections have a limit of their own, and a bound on what they send. One more than the
-//! limit ends the oldest one of the host that has the most. So a peer without the token takes no client's place, and
-//! does not keep others from connecting. Each transport has its own places.
+//! limit ends the oldest pending connection of the host that has the most. So a peer that shows no token takes no
+//! client's place, and does not keep others from connecting. Each transport has its own places.
 
 use futures_util::task::AtomicWaker;
 use reverie_core::{Error, Result};
@@ -46,7 +46,7 @@ struct TransportConnections {
     clients: usize,
     /// Pending connections that have not shown a token.
     unauthenticated: PendingConnections,
-    /// Pending connections that have shown it, and have no place yet: the others do not end them.
+    /// Pending connections that have shown it: unauthenticated ones do not end them.
     authenticated: PendingConnections,
     next: u64,
 }
@@ -54,44 +54,44 @@ struct TransportConnections {
 /// Pending connections by host and number, the oldest first.
 #[derive(Debug, Default)]
 struct PendingConnections {
-    hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<EndReason>>>,
+    hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<CloseReason>>>,
     len: usize,
 }
 
-/// The reason why a pending connection is to end.
+/// The reason why a pending connection is to be closed.
 #[derive(Debug, Default)]
-struct EndReason {
-    why: OnceLock<&'static str>,
-    is_set: Notify,
+struct CloseReason {
+    reason: OnceLock<&'static str>,
+    changed: Notify,
 }
 
-impl EndReason {
-    fn set(&self, why: &'static str) {
+impl CloseReason {
+    fn set(&self, reason: &'static str) {
         // The first reason counts.
-        let _ = self.why.set(why);
-        self.is_set.notify_one();
+        let _ = self.reason.set(reason);
+        self.changed.notify_one();
     }
 }
 
 impl PendingConnections {
-    fn add(&mut self, host: &Arc<str>, number: u64, ending: Arc<EndReason>, most: usize) {
-        self.hosts.entry(Arc::clone(host)).or_default().insert(number, ending);
+    fn add(&mut self, host: &Arc<str>, number: u64, close_reason: Arc<CloseReason>, most: usize) {
+        self.hosts.entry(Arc::clone(host)).or_default().insert(number, close_reason);
         self.len += 1;
         while self.len > most.max(1) {
             let Some((host, number)) = self.oldest() else { return };
-            if let Some(ending) = self.remove(&host, number) {
-                ending.set("it was closed to make room for newer ones");
+            if let Some(close_reason) = self.remove(&host, number) {
+                close_reason.set("it was closed to make room for newer ones");
             }
         }
     }
 
-    /// The oldest one of the host that has the most.
+    /// The oldest pending connection of the host that has the most.
     fn oldest(&self) -> Option<(Arc<str>, u64)> {
         let (host, pending) = self.hosts.iter().max_by_key(|(_, pending)| pending.len())?;
         Some((Arc::clone(host), *pending.first_key_value()?.0))
     }
 
-    fn remove(&mut self, host: &Arc<str>, number: u64) -> Option<Arc<EndReason>> {
+    fn remove(&mut self, host: &Arc<str>, number: u64) -> Option<Arc<CloseReason>> {
         let pending = self.hosts.get_mut(host)?;
         let removed = pending.remove(&number)?;
         self.len -= 1;
@@ -131,18 +131,18 @@ impl Admission {
     /// Adds a connection of the peer `host:port` or of a process. Hold the guard while the connection lasts.
     pub(crate) fn register(self: &Arc<Self>, via: ConnectionTransport, peer: &str) -> Arc<AdmissionGuard> {
         let host = Arc::from(peer.rsplit_once(':').map_or(peer, |(host, _)| host));
-        let ending = Arc::<EndReason>::default();
+        let close_reason = Arc::<CloseReason>::default();
         let mut present = self.present(via);
         let number = present.next;
         present.next += 1;
-        present.unauthenticated.add(&host, number, Arc::clone(&ending), self.max_pending_connections);
+        present.unauthenticated.add(&host, number, Arc::clone(&close_reason), self.max_pending_connections);
         drop(present);
         Arc::new(AdmissionGuard {
             admission: Arc::clone(self),
             via,
             host,
             number,
-            ending,
+            close_reason,
             admitted: AtomicBool::new(false),
             reader: AtomicWaker::new(),
             requests: AtomicU32::new(0),
@@ -176,7 +176,7 @@ pub struct AdmissionGuard {
     via: ConnectionTransport,
     host: Arc<str>,
     number: u64,
-    ending: Arc<EndReason>,
+    close_reason: Arc<CloseReason>,
     admitted: AtomicBool,
     /// The reader that waits to read more than a pending connection may send.
     reader: AtomicWaker,
@@ -199,15 +199,15 @@ impl AdmissionGuard {
     /// Counts a request: a pending connection that makes too many is ended.
     pub(crate) fn count_request(&self) {
         if !self.is_admitted() && self.requests.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
-            self.ending.set("it made too many requests without a session");
+            self.close_reason.set("it made too many requests without a session");
         }
     }
 
-    /// Notes that it has shown the token, if one is required: connections without it do not end it any more.
+    /// Notes that it has shown what is required: unauthenticated connections do not end it any more.
     pub(crate) fn mark_authenticated(&self) {
         let mut present = self.admission.present(self.via);
-        if let Some(ending) = present.unauthenticated.remove(&self.host, self.number) {
-            present.authenticated.add(&self.host, self.number, ending, self.admission.max_pending_connections);
+        if let Some(close_reason) = present.unauthenticated.remove(&self.host, self.number) {
+            present.authenticated.add(&self.host, self.number, close_reason, self.admission.max_pending_connections);
         }
     }
 
@@ -235,13 +235,15 @@ impl AdmissionGuard {
     }
 
     /// Resolves with the reason when it must end without a place.
-    pub(crate) async fn is_over(&self) -> &'static str {
+    pub(crate) async fn must_close(&self) -> &'static str {
         tokio::select! {
-            () = self.ending.is_set.notified() => {}
-            () = tokio::time::sleep_until(self.deadline) => self.ending.set("it did not request a session in time"),
+            () = self.close_reason.changed.notified() => {}
+            () = tokio::time::sleep_until(self.deadline) => {
+                self.close_reason.set("it did not request a session in time");
+            }
         }
         match self.is_admitted() {
-            false => self.ending.why.get().copied().unwrap_or_default(),
+            false => self.close_reason.reason.get().copied().unwrap_or_default(),
             true => std::future::pending().await,
         }
     }
@@ -263,32 +265,32 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn is_over(guard: &AdmissionGuard) -> bool {
-        guard.is_over().now_or_never().is_some()
+    fn must_close(connection: &AdmissionGuard) -> bool {
+        connection.must_close().now_or_never().is_some()
     }
 
     #[tokio::test]
-    async fn the_oldest_stranger_of_the_host_with_the_most_makes_way_for_one_more() {
+    async fn the_oldest_unauthenticated_connection_of_the_host_with_the_most_is_closed_for_one_more() {
         let admission = Admission::new(10, 4);
         let flood = [1, 2, 3].map(|port| admission.register(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}")));
         let other = admission.register(ConnectionTransport::Grpc, "10.0.0.2:1");
         let more = admission.register(ConnectionTransport::Grpc, "10.0.0.3:1");
-        assert_eq!(flood.each_ref().map(|guard| is_over(guard)), [true, false, false]);
-        assert!(!is_over(&other) && !is_over(&more));
+        assert_eq!(flood.each_ref().map(|connection| must_close(connection)), [true, false, false]);
+        assert!(!must_close(&other) && !must_close(&more));
         assert!(flood[0].admit().is_err(), "it is being ended");
         let local = admission.register(ConnectionTransport::Local, "process 1");
-        assert!(!is_over(&local), "the other way has a number of its own");
+        assert!(!must_close(&local), "the other way has a number of its own");
     }
 
     #[tokio::test]
-    async fn strangers_do_not_end_accepted_clients_and_take_no_place_of_one() {
+    async fn unauthenticated_connections_do_not_end_authenticated_ones_and_take_no_place_of_a_client() {
         let admission = Admission::new(1, 2);
         let authenticated = admission.register(ConnectionTransport::Grpc, "10.0.0.1:1");
         authenticated.mark_authenticated();
         let flood: Vec<_> =
             (2..100).map(|port| admission.register(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}"))).collect();
-        assert_eq!(flood.iter().filter(|stranger| !is_over(stranger)).count(), 2);
-        assert!(!is_over(&authenticated));
+        assert_eq!(flood.iter().filter(|connection| !must_close(connection)).count(), 2);
+        assert!(!must_close(&authenticated));
         authenticated.admit().unwrap();
         let full = flood.last().unwrap().admit().unwrap_err().to_string();
         assert!(full.contains("the server is full: 1 clients") && full.contains("max_connections=1"), "{full}");
@@ -299,18 +301,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_newcomer_has_a_time_and_a_number_of_requests_and_an_admitted_one_has_neither() {
+    async fn a_pending_connection_has_a_time_and_a_number_of_requests_and_an_admitted_one_has_neither() {
         let admission = Admission::new(10, 10);
         let [silent, eager, client] =
             [1, 2, 3].map(|port| admission.register(ConnectionTransport::Grpc, &format!("10.0.0.1:{port}")));
         (0..MAX_REQUESTS).for_each(|_| eager.count_request());
-        assert!(!is_over(&eager));
+        assert!(!must_close(&eager));
         eager.count_request();
-        assert!(is_over(&eager));
+        assert!(must_close(&eager));
         client.admit().unwrap();
         (0..=MAX_REQUESTS).for_each(|_| client.count_request());
         tokio::time::sleep(PATIENCE).await;
-        assert!(is_over(&silent) && !is_over(&client));
+        assert!(must_close(&silent) && !must_close(&client));
     }
 
     #[test]
@@ -321,12 +323,12 @@ mod tests {
             client.mark_authenticated();
             client.admit().unwrap();
         }
-        let (_stranger, authenticated) = (
+        let (_unauthenticated, authenticated) = (
             admission.register(ConnectionTransport::Grpc, "a:1"),
             admission.register(ConnectionTransport::Local, "b:1"),
         );
         authenticated.mark_authenticated();
-        drop((_stranger, authenticated));
+        drop((_unauthenticated, authenticated));
         for via in [ConnectionTransport::Grpc, ConnectionTransport::Local] {
             let present = admission.present(via);
             assert_eq!((present.clients, present.unauthenticated.len, present.authenticated.len), (0, 0, 0));

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 const MAX_THREADS: usize = 4;
 
 /// The time for which a stop waits for connections whose sessions have ended.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the connections of a stream, each with its peer's name, on the caller's runtime.
 /// Returns when the stream and all its connections have ended. This is for a network of the caller's own: the options
@@ -132,7 +132,7 @@ impl Server {
         runtime.spawn(async move {
             shared.stop(grace).await;
             // The remaining bytes go at once to clients that read; for the others there is no use in waiting.
-            let _ = tokio::time::timeout(FAREWELL.min(grace), serving).await;
+            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT.min(grace), serving).await;
             // The receiver waits until then.
             let _ = sender.send(());
         });

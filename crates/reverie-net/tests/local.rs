@@ -163,11 +163,11 @@ impl OtherProcess {
     }
 
     /// The next message of the other process.
-    fn says(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the other process ended").unwrap();
-            if let Some(said) = line.strip_prefix("says ") {
-                return said.to_owned();
+            if let Some(line) = line.strip_prefix("says ") {
+                return line.to_owned();
             }
         }
     }
@@ -185,7 +185,7 @@ impl Drop for OtherProcess {
     }
 }
 
-fn say(what: &str) {
+fn print_line(what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nsays {what}").unwrap();
     out.flush().unwrap();
@@ -199,7 +199,7 @@ async fn the_other_process() {
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {
         let server = serve(true);
-        say(&format!("{} {}", server.address(), server.local_socket().unwrap()));
+        print_line(&format!("{} {}", server.address(), server.local_socket().unwrap()));
         // Until it is killed, or its parent is.
         let _ = std::io::stdin().read(&mut [0; 1]);
         return;
@@ -210,7 +210,7 @@ async fn the_other_process() {
     let waiting = client.draw(draws("never", 1), None);
     for number in 0.. {
         if number == 20 {
-            say("ready");
+            print_line("ready");
         }
         match task {
             "connect" => client.can_insert("replay", 1).await.map(drop).unwrap(),
@@ -287,11 +287,12 @@ async fn batches_that_are_held_beyond_the_slots_arrive_all_the_same() -> Result<
     }
     held.iter().step_by(13).chain(held.last()).for_each(|sampled| assert_rows(sampled, 100));
     assert!(shared_memory().0 < 2 * 70, "more slots than the bound");
-    let says_so = || client.link().reason.contains("no shared memory left for batches, which go through the socket");
-    assert!(says_so(), "{}", client.link().reason);
+    let reports_no_memory =
+        || client.link().reason.contains("no shared memory left for batches, which go through the socket");
+    assert!(reports_no_memory(), "{}", client.link().reason);
     drop(held);
     for _ in 0..1_000 {
-        if !says_so() {
+        if !reports_no_memory() {
             return Ok(());
         }
         client.draw(draws("replay", 100), None).await?;
@@ -316,7 +317,7 @@ async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
     rows_in(&observer, 10).await?;
     for task in ["connect", "insert", "acknowledge", "sample", "draw"] {
         let mut other = OtherProcess::spawn(&format!("{task} {address}"), None);
-        assert_eq!(other.says(), "ready");
+        assert_eq!(other.read_line(), "ready");
         assert_eq!(observer.info().await?.num_local_connections, 1, "{task}");
         other.kill();
         nothing_left(&observer, task).await;
@@ -336,8 +337,8 @@ impl Drop for TemporaryDirectory {
 
 fn serving(base: &TemporaryDirectory) -> (OtherProcess, String, PathBuf) {
     let mut other = OtherProcess::spawn("serve ", Some(&base.0));
-    let said = other.says();
-    let (address, path) = said.split_once(' ').unwrap();
+    let line = other.read_line();
+    let (address, path) = line.split_once(' ').unwrap();
     (other, address.to_owned(), PathBuf::from(path))
 }
 

@@ -13,8 +13,8 @@ use reverie_core::{Error, Result};
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{EndpointOptions, Transport};
 use reverie_net::listen::Server;
-use reverie_net::proto::client_message::Body as Asked;
-use reverie_net::proto::server_message::Body as Said;
+use reverie_net::proto::client_message::Body as ClientBody;
+use reverie_net::proto::server_message::Body as ServerBody;
 use reverie_net::proto::{self, Challenge, ClientMessage, Proof, ServerMessage};
 use reverie_net::server;
 use reverie_net::transport::client::{Inlet, Outlet};
@@ -80,7 +80,7 @@ fn proof(token: &str, label: &str, session: &[u8], client_nonce: &[u8], server_n
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), &text).as_ref().to_vec()
 }
 
-async fn say(outlet: &mut impl Outlet, body: Asked) -> Result<()> {
+async fn send(outlet: &mut impl Outlet, body: ClientBody) -> Result<()> {
     outlet.send(ClientMessage { body: Some(body), ..Default::default() })?;
     while outlet.is_pressed() {
         outlet.ready(0).await?;
@@ -102,21 +102,23 @@ async fn the_token_is_asked_for_on_the_socket_too_and_each_end_proves_that_it_ha
             reverie_net::local::connect(server.local_socket().unwrap(), &Arc::default()).await?;
         let (protocol, session, nonce) = (proto::PROTOCOL, session.clone(), mine.clone());
         let hello = proto::ClientHello { protocol, session: session.clone(), nonce, ..Default::default() };
-        say(&mut outlet, Asked::Hello(hello)).await?;
-        let said = inlet.receive().await?.unwrap().message.body;
-        let Some(Said::Challenge(Challenge { nonce, proof: theirs })) = said else { panic!("no challenge: {said:?}") };
+        send(&mut outlet, ClientBody::Hello(hello)).await?;
+        let reply = inlet.receive().await?.unwrap().message.body;
+        let Some(ServerBody::Challenge(Challenge { nonce, proof: theirs })) = reply else {
+            panic!("no challenge: {reply:?}")
+        };
         assert_eq!(theirs, proof(TOKEN, "reverie.v1 server", &session, &mine, &nonce));
-        say(&mut outlet, Asked::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
+        send(&mut outlet, ClientBody::Proof(Proof { proof: proof(token, label, &session, &mine, &nonce) })).await?;
         let answer = inlet.receive().await?.unwrap().message.body;
-        assert_eq!(matches!(answer, Some(Said::Hello(_))), admitted, "{answer:?}");
-        assert_eq!(matches!(answer, Some(Said::Goodbye(_))), !admitted);
+        assert_eq!(matches!(answer, Some(ServerBody::Hello(_))), admitted, "{answer:?}");
+        assert_eq!(matches!(answer, Some(ServerBody::Goodbye(_))), !admitted);
     }
     Ok(())
 }
 
 /// Listens under the server's name, as any process that may write its directory can. The messages of clients are the
 /// thread's result.
-fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'static) -> JoinHandle<Vec<u8>> {
+fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> ServerBody + Send + 'static) -> JoinHandle<Vec<u8>> {
     let path = server.local_socket().unwrap();
     fs::rename(path, PathBuf::from(path).with_extension("away")).unwrap();
     let listener = UnixListener::bind(path).unwrap();
@@ -142,10 +144,10 @@ fn listen_instead(server: &Server, answer: impl Fn(Vec<u8>) -> Said + Send + 'st
 
 #[tokio::test]
 async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_nor_anything_else() -> Result<()> {
-    let greets = |_| Said::Hello(proto::ServerHello { protocol: proto::PROTOCOL, ..Default::default() });
-    let guesses = |_| Said::Challenge(Challenge { nonce: vec![1; 32], proof: vec![2; 32] });
-    let breaks_rules = |_| Said::Challenge(Challenge::default());
-    for answer in [greets as fn(Vec<u8>) -> Said, guesses, breaks_rules] {
+    let greets = |_| ServerBody::Hello(proto::ServerHello { protocol: proto::PROTOCOL, ..Default::default() });
+    let guesses = |_| ServerBody::Challenge(Challenge { nonce: vec![1; 32], proof: vec![2; 32] });
+    let breaks_rules = |_| ServerBody::Challenge(Challenge::default());
+    for answer in [greets as fn(Vec<u8>) -> ServerBody, guesses, breaks_rules] {
         let server = serve(server::Limits::default());
         let impostor = listen_instead(&server, answer);
         let client = client(&server, Transport::Auto);
@@ -160,7 +162,7 @@ async fn a_process_that_listens_under_the_servers_name_is_not_given_the_token_no
 }
 
 /// Runs `does` as the user `nobody`, which only root can; `None` if this process is not root's.
-fn as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+fn run_as_nobody<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let nobody = rustix::process::Uid::from_raw(65534);
     let thread = std::thread::spawn(move || {
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).ok()?;
@@ -176,7 +178,7 @@ async fn a_client_of_root_does_not_trust_the_socket_of_another_user() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.join("8000-1.sock");
     let bound = path.clone();
-    let listener = as_nobody(move || UnixListener::bind(bound).unwrap());
+    let listener = run_as_nobody(move || UnixListener::bind(bound).unwrap());
     if listener.is_some() {
         let refused = reverie_net::local::connect(path.to_str().unwrap(), &Arc::default()).await.map(drop).unwrap_err();
         assert!(matches!(&refused, Error::Unavailable(why) if why.contains("belongs to user 65534")), "{refused}");
@@ -198,13 +200,13 @@ async fn a_server_of_root_does_not_admit_other_users_even_where_they_can_open_it
     fs::hard_link(&real, folder.join("open.sock")).unwrap();
     fs::set_permissions(folder.join("open.sock"), fs::Permissions::from_mode(0o777)).unwrap();
     let path = folder.join("open.sock");
-    let said = as_nobody(move || {
+    let reply = run_as_nobody(move || {
         let mut stream = UnixStream::connect(path).unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).map(|_| said)
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).map(|_| reply)
     });
     // Ended without a message, however the system reports it.
-    assert!(said.unwrap().unwrap_or_default().is_empty());
+    assert!(reply.unwrap().unwrap_or_default().is_empty());
     fs::remove_dir_all(&folder).unwrap();
 }
 

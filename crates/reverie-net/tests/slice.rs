@@ -13,7 +13,7 @@ use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::endpoint::{EndpointOptions, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::grpc::connector::{Connecting, Connector, Stream};
 use reverie_net::{listen, server};
 use std::io;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ impl NetworkCut {
     }
 
     /// Cuts the network as a machine does that loses its power.
-    fn in_silence(&self) {
+    fn cut_silently(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
         self.notify_one();
     }
 }
 
-impl Connect for Wire {
+impl Connector for Wire {
     fn connect(&self, _address: &str) -> Connecting {
         let ((ours, mut near), (mut far, theirs)) = (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
         let cut = Arc::clone(&self.1);
@@ -250,7 +250,7 @@ async fn a_client_whose_machine_is_gone_takes_draws_for_fifteen_seconds_and_keep
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    cut.in_silence();
+    cut.cut_silently();
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut rows = Rows::new(&tables);
     for value in [1.0, 2.0] {

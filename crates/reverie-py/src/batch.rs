@@ -1,7 +1,7 @@
 //! Draws to a `reverie.Batch` of NumPy arrays.
 
 use crate::array::{LentBlock, NewArray, Slab};
-use crate::enter::{quick, reading};
+use crate::enter::{quick, reading_cells};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
 use crate::read_options::ReadOptions;
@@ -24,7 +24,7 @@ pub struct Batcher {
 }
 
 struct BatchAssembler {
-    reading: ReadOptions,
+    read_options: ReadOptions,
     planner: Planner,
     unflattener: Unflattener,
 }
@@ -35,17 +35,17 @@ impl Batcher {
         &self,
         py: Python<'py>,
         drawn: &mut DrawnBatch,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<Bound<'py, PyAny>> {
         match drawn {
-            DrawnBatch::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
+            DrawnBatch::Items(draws) => self.prepared(read_options, |prepared| prepared.batch(py, draws)),
             DrawnBatch::Gathered(batch) => {
                 let arrays = batch.description.outputs().iter().zip(std::mem::take(&mut batch.arrays));
                 let arrays = arrays.map(|(output, memory)| {
                     NewArray::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
                 });
                 let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
-                self.prepared(reading, |prepared| prepared.wrap(py, &batch.description, &mut batch.draws, arrays))
+                self.prepared(read_options, |prepared| prepared.wrap(py, &batch.description, &mut batch.draws, arrays))
             }
             DrawnBatch::Arrays(arrays) => self.arrived(py, arrays),
         }
@@ -77,20 +77,20 @@ impl Batcher {
     }
 
     /// Works with the last planner for these options.
-    fn prepared<T>(&self, reading: &ReadOptions, work: impl FnOnce(&mut BatchAssembler) -> T) -> T {
+    fn prepared<T>(&self, read_options: &ReadOptions, work: impl FnOnce(&mut BatchAssembler) -> T) -> T {
         // Another thread may be inside, as building a structure may run Python code: then prepare without memory.
         let (mut kept, mut fresh) = (self.prepared.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
-        work(BatchAssembler::for_reading(slot, reading))
+        work(BatchAssembler::for_read_options(slot, read_options))
     }
 }
 
 impl BatchAssembler {
-    fn for_reading<'a>(slot: &'a mut Option<Self>, reading: &ReadOptions) -> &'a mut Self {
-        let fits = slot.take().filter(|prepared| prepared.reading == *reading);
+    fn for_read_options<'a>(slot: &'a mut Option<Self>, read_options: &ReadOptions) -> &'a mut Self {
+        let fits = slot.take().filter(|prepared| prepared.read_options == *read_options);
         slot.insert(fits.unwrap_or_else(|| Self {
-            reading: reading.clone(),
-            planner: Planner::new(&reading.options()),
+            read_options: read_options.clone(),
+            planner: Planner::new(&read_options.options()),
             unflattener: Unflattener::default(),
         }))
     }
@@ -178,7 +178,7 @@ pub fn room<'py>(py: Python<'py>, outputs: &[OutputArray]) -> PyResult<Vec<NewAr
 pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [NewArray<'_>]) -> PyResult<()> {
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(NewArray::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
-    reading(py, &draws.items, bytes, || plan.gather_draws(draws, &mut out))
+    reading_cells(py, &draws.items, bytes, || plan.gather_draws(draws, &mut out))
 }
 
 /// The `reverie.BatchInfo` of a batch: views of the memory in which it arrived.

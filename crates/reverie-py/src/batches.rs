@@ -24,7 +24,7 @@ pub struct Prefetch {
     client: Py<Client>,
     batches: ProcessLocal<Mutex<Box<dyn Batches>>>,
     tables: Vec<String>,
-    reading: ReadOptions,
+    read_options: ReadOptions,
     batcher: Batcher,
 }
 
@@ -47,7 +47,7 @@ impl Prefetch {
         widens: bool,
         mixture: Option<MixtureArgument>,
     ) -> PyResult<Self> {
-        let reading = ReadOptions::new(columns, ragged)?;
+        let read_options = ReadOptions::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
         let parts = parts.into_iter().map(size).collect::<PyResult<Vec<_>>>()?;
         let tables = parts.iter().map(|(table, _)| table.clone()).collect();
@@ -62,10 +62,10 @@ impl Prefetch {
         });
         let schedule = Schedule { parts, mixture, without_replacement, windows, max_samples, ahead, budget };
         let deadline = client.get().handle().deadline(None)?;
-        let replay = client.get().handle().reach().known(py, deadline)?;
-        let batches = quick(py, || replay.shared().batches(schedule, &reading.options(), Slab::memory))?;
+        let replay = client.get().handle().backend().known(py, deadline)?;
+        let batches = quick(py, || replay.shared().batches(schedule, &read_options.options(), Slab::memory))?;
         let batches = ProcessLocal::new(Mutex::new(batches), "iterator of batches");
-        Ok(Self { client, batches, tables, reading, batcher: Batcher::default() })
+        Ok(Self { client, batches, tables, read_options, batcher: Batcher::default() })
     }
 
     /// The next batch, or None at the end.
@@ -75,7 +75,7 @@ impl Prefetch {
         let deadline = client.deadline(timeout)?;
         loop {
             let Some((batch, lease)) = self.next_by(py, deadline.after(begun.elapsed()))? else { return Ok(None) };
-            if hand_over(py, lease)? {
+            if try_acknowledge(py, lease)? {
                 return Ok(Some(batch));
             }
             // It went back to its tables while it was made: others may have it.
@@ -93,11 +93,11 @@ impl Prefetch {
         let mut made = Vec::new();
         for mut drawn in detached(py, || Ok(locked(batches).close()))? {
             let lease = drawn.take_lease();
-            let batches = match (self.batcher.batch(py, &mut drawn, &self.reading), &drawn) {
+            let batches = match (self.batcher.batch(py, &mut drawn, &self.read_options), &drawn) {
                 (Ok(batch), _) => vec![batch],
                 // `next` reported the error to the reader; single batches would take as much memory.
                 (Err(error), DrawnBatch::Items(_)) if error.is_instance_of::<PyMemoryError>(py) => continue,
-                (Err(_), DrawnBatch::Items(draws)) => match self.batcher.singles(py, draws, &self.reading) {
+                (Err(_), DrawnBatch::Items(draws)) => match self.batcher.singles(py, draws, &self.read_options) {
                     Ok(singles) => singles,
                     // They go back to their tables.
                     Err(_) => continue,
@@ -108,7 +108,7 @@ impl Prefetch {
         }
         let mut left = Vec::new();
         for (batches, lease) in made {
-            if hand_over(py, lease)? {
+            if try_acknowledge(py, lease)? {
                 left.extend(batches);
             }
         }
@@ -119,7 +119,7 @@ impl Prefetch {
 impl Prefetch {
     /// The next batch, and the lease of its draws.
     fn next_by<'py>(&self, py: Python<'py>, deadline: Deadline) -> PyResult<Option<(Bound<'py, PyAny>, Lease)>> {
-        let (batches, replay) = (self.batches.get(py)?, self.client.get().handle().reach().replay(py)?);
+        let (batches, replay) = (self.batches.get(py)?, self.client.get().handle().backend().replay(py)?);
         let why = || self.tables.iter().map(|table| replay_backend::why(&*replay, table)).collect::<Vec<_>>().join(" ");
         // Another thread may hold the lock for long, and the first look is made under the GIL.
         let look = |slice: Duration| match slice.is_zero() {
@@ -136,17 +136,17 @@ impl Prefetch {
         let Some(mut drawn) = next else { return Ok(None) };
         // Draws that become no batch go back to their tables.
         let lease = drawn.take_lease();
-        let batch = self.batcher.batch(py, &mut drawn, &self.reading)?;
+        let batch = self.batcher.batch(py, &mut drawn, &self.read_options)?;
         Ok(Some((batch, lease)))
     }
 }
 
 /// Tells the table, or its server, that the program has the draws from now on. False if they went back to their tables.
-fn hand_over(py: Python<'_>, lease: Lease) -> PyResult<bool> {
+fn try_acknowledge(py: Python<'_>, lease: Lease) -> PyResult<bool> {
     match lease.is_empty() {
         true => Ok(true),
         // A table then serves others, which may take long.
-        false => detached(py, || Ok(lease.hand_over())),
+        false => detached(py, || Ok(lease.try_acknowledge())),
     }
 }
 

@@ -214,14 +214,14 @@ impl Checkpoints {
 
 /// Takes one checkpoint of the periodic thread. Enters the interpreter only to report a failure.
 fn act(saver: &Saver) {
-    let trouble = match catch_unwind(AssertUnwindSafe(|| saver.save())) {
+    let error = match catch_unwind(AssertUnwindSafe(|| saver.save())) {
         Ok(Ok(SaveOutcome { left_behind, .. })) => left_behind.map(|error| error.to_string()),
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("a defect in reverie's engine, please report it".to_owned()),
     };
-    let Some(trouble) = trouble else { return };
+    let Some(error) = error else { return };
     Python::try_attach(|py| {
-        let text = format!("the periodic checkpoint: {trouble}");
+        let text = format!("the periodic checkpoint: {error}");
         // If logging fails, nothing more can be done.
         let _ = warn(py, &text);
     });
@@ -234,7 +234,7 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 
 /// `Client.checkpoint`: the path at each server.
 pub fn take(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<Vec<String>> {
-    let (replay, since) = (client.reach().replay(py)?, Instant::now());
+    let (replay, since) = (client.backend().replay(py)?, Instant::now());
     let ticket = quick(py, || Ok(replay.checkpoint()))?;
     let why = |_: &_| match replay.link() {
         Some(_) => format!("{}; a checkpoint that has begun continues", replay.no_response_reason(since.elapsed())),

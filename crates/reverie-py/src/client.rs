@@ -134,7 +134,7 @@ impl Client {
             return Ok(());
         }
         let left = || deadline.after(since.elapsed());
-        replay_backend::durable(py, &*self.handle.reach().known(py, left())?, left())
+        replay_backend::durable(py, &*self.handle.backend().known(py, left())?, left())
     }
 
     #[doc = stub!("Client.sample_batch")]
@@ -150,14 +150,14 @@ impl Client {
         ragged: Option<&str>,
         without_replacement: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reading = ReadOptions::new(columns, ragged)?;
+        let read_options = ReadOptions::new(columns, ragged)?;
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
         drawing::batch(
             &self.handle,
             py,
             table,
             SampleRequest { num_samples, without_replacement, ..SampleRequest::default() },
-            &reading,
+            &read_options,
             timeout,
         )
     }
@@ -265,7 +265,7 @@ impl Client {
     #[pyo3(signature = (table, *, timeout=None))]
     fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
         let deadline = self.handle.deadline(timeout)?;
-        let replay = self.handle.reach().replay(py)?;
+        let replay = self.handle.backend().replay(py)?;
         let ticket = detached(py, || Ok(replay.reset(table)))?;
         answer(py, "reset", &*replay, ticket, deadline)
     }
@@ -283,7 +283,7 @@ impl Client {
     ) -> PyResult<()> {
         let deadline = self.handle.deadline(timeout)?;
         let change = change(max_size, rate_limiter, max_times_sampled)?;
-        let replay = self.handle.reach().replay(py)?;
+        let replay = self.handle.backend().replay(py)?;
         let ticket = detached(py, || Ok(replay.configure(table, change)))?;
         answer(py, "configure", &*replay, ticket, deadline)
     }
@@ -294,7 +294,7 @@ impl Client {
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.handle.deadline(timeout)?;
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
-        let replay = self.handle.reach().replay(py)?;
+        let replay = self.handle.backend().replay(py)?;
         let ticket = quick(py, || Ok(replay.can_sample(table, num_samples)))?;
         answer(py, "can_sample", &*replay, ticket, deadline)
     }
@@ -305,7 +305,7 @@ impl Client {
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.handle.deadline(timeout)?;
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
-        let replay = self.handle.reach().replay(py)?;
+        let replay = self.handle.backend().replay(py)?;
         let ticket = quick(py, || Ok(replay.can_insert(table, num_inserts)))?;
         answer(py, "can_insert", &*replay, ticket, deadline)
     }
@@ -318,7 +318,7 @@ impl Client {
 
     /// The number of times that the client has reconnected, and of those to a server that was restarted.
     fn _reconnects(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let link = self.handle.reach().replay(py)?.link();
+        let link = self.handle.backend().replay(py)?.link();
         Ok(link.map_or((0, 0), |link| (link.reconnects, link.server_restarts)))
     }
 
@@ -329,7 +329,7 @@ impl Client {
 
     /// Takes note of an exception of a writer at a server.
     fn _failed(&self, py: Python<'_>, shard: usize, error: Bound<'_, PyAny>) -> PyResult<()> {
-        self.handle.reach().several().map_or(Ok(()), |several| several.failed(py, shard, &PyErr::from_value(error)))
+        self.handle.backend().several().map_or(Ok(()), |several| several.failed(py, shard, &PyErr::from_value(error)))
     }
 
     /// The figures of every table, of the server's memory, and of the connection; and those of each server of several.
@@ -373,7 +373,7 @@ impl Client {
         let options = ShardedOptions { limiter, among, seed, allocate: Slab::memory };
         let reach = move |py: Python<'_>| {
             let shard = |(client, address): (&Py<Client>, &String)| {
-                Ok(Shard { replay: client.get().handle.reach().replay(py)?.shared(), address: address.clone() })
+                Ok(Shard { replay: client.get().handle.backend().replay(py)?.shared(), address: address.clone() })
             };
             clients.iter().zip(&names).map(shard).collect()
         };

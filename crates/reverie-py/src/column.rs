@@ -1,7 +1,7 @@
 //! The columns of a writer's history, and of trajectories.
 
 use crate::array::{NewArray, descr};
-use crate::enter::{locked, reading};
+use crate::enter::{locked, reading_cells};
 use crate::index::Index;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -203,7 +203,7 @@ impl TrajectoryColumn {
         // A batch of one: the same bytes without the leading axis.
         let mut fresh = NewArray::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
         let mut out = [fresh.bytes()];
-        reading(py, &items, output.bytes(), || plan.gather(&items, &mut out))?;
+        reading_cells(py, &items, output.bytes(), || plan.gather(&items, &mut out))?;
         Ok(fresh.done())
     }
 

@@ -44,23 +44,23 @@ pub fn count(_: Python<'_>) {
 /// Runs work so short that releasing the GIL would cost more: the GIL is kept.
 #[inline]
 pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
-    raised(py, caught(py, work))
+    into_py_result(py, catch_panic(py, work))
 }
 
 /// The outcome of work behind the gate; it may be a panic.
 pub type UnwindResult<T> = std::thread::Result<Result<T>>;
 
 /// Like [`quick`], for a caller that holds a lock which others wait for under the GIL.
-/// Making an exception runs Python code: call [`raised`] after the lock is released.
+/// Making an exception runs Python code: call [`into_py_result`] after the lock is released.
 #[inline]
-pub fn caught<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> UnwindResult<T> {
+pub fn catch_panic<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> UnwindResult<T> {
     count(py);
     catch_unwind(AssertUnwindSafe(work))
 }
 
 /// Turns an error or a panic into an exception.
 #[inline]
-pub fn raised<T>(py: Python<'_>, caught: UnwindResult<T>) -> PyResult<T> {
+pub fn into_py_result<T>(py: Python<'_>, caught: UnwindResult<T>) -> PyResult<T> {
     match caught {
         Ok(done) => done.map_err(|error| raise(py, error)),
         Err(panic) => Err(defect(py, &*panic)),
@@ -70,7 +70,7 @@ pub fn raised<T>(py: Python<'_>, caught: UnwindResult<T>) -> PyResult<T> {
 /// Runs work that takes long enough for other Python threads to run meanwhile.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     count(py);
-    raised(py, py.detach(|| catch_unwind(AssertUnwindSafe(work))))
+    into_py_result(py, py.detach(|| catch_unwind(AssertUnwindSafe(work))))
 }
 
 /// Chooses between `quick` and `detached` by the bytes that will be copied.
@@ -81,7 +81,7 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
 
 /// Like [`copying`], for work on items' cells: cells that have to be unpacked, or read from the disk, always release
 /// the GIL.
-pub fn reading<T: Send, I: Borrow<Item>>(
+pub fn reading_cells<T: Send, I: Borrow<Item>>(
     py: Python<'_>,
     items: &[I],
     bytes: usize,
@@ -138,7 +138,7 @@ impl<R: Request> From<R> for IssuedRequest<R> {
 
 /// Makes a request that copies this many bytes, and takes its outcome if it is done at once: without a second entry.
 #[inline]
-pub fn ask<R: Request>(
+pub fn issue<R: Request>(
     py: Python<'_>,
     bytes: usize,
     make: impl FnOnce() -> Result<R> + Send,

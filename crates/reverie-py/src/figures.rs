@@ -19,7 +19,7 @@ pub fn info<'py>(
     options: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let deadline = client.deadline(timeout)?;
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let ticket = quick(py, || Ok(replay.info()))?;
     let info = answer(py, "info", &*replay, ticket, deadline)?;
     let (mut errors, mut each) = (errors_of(client, py)?, Vec::new());
@@ -125,14 +125,14 @@ fn shard_dict<'py>(py: Python<'py>, table: &ShardTable) -> PyResult<Bound<'py, P
 
 /// `Client._why`.
 pub fn why<'py>(client: &Handle, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let ticket = quick(py, || Ok(replay.why(table)))?;
     waits_dict(py, &answer(py, "why", &*replay, ticket, deadline)?)
 }
 
 /// `Client._describe`: the options of the tables.
 pub fn tables<'py>(client: &Handle, py: Python<'py>, deadline: Deadline) -> PyResult<Vec<Bound<'py, PyDict>>> {
-    let tables = client.reach().known(py, deadline)?.tables();
+    let tables = client.backend().known(py, deadline)?.tables();
     tables.iter().map(|options| options_dict(py, options)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::batch::Batcher;
 use crate::count::Count;
-use crate::enter::{Deadline, caught, quick, raised};
+use crate::enter::{Deadline, catch_panic, into_py_result, quick};
 use crate::process_local::ProcessLocal;
 use crate::replay_backend::{ReplayBackend, ReplayRef};
 use crate::rows::Rows;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The state that the methods of a client share.
 pub struct Handle {
-    reach: ReplayBackend,
+    backend: ReplayBackend,
     timeout: Option<f64>,
     max_in_flight_bytes: u64,
     /// Makes batches of draws.
@@ -47,12 +47,12 @@ impl Handle {
         Deadline::from_timeout(timeout)?;
         let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
         let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
-        let reach = match server {
+        let backend = match server {
             Some(server) => ReplayBackend::local(py, server)?,
             None => connect(py)?,
         };
         let state = Mutex::new(ProcessLocal::new(CallState::new(max_in_flight_bytes), "client"));
-        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), state })
+        Ok(Self { backend, timeout, max_in_flight_bytes, batcher: Batcher::default(), state })
     }
 
     /// The most bytes of unconfirmed requests.
@@ -67,11 +67,11 @@ impl Handle {
             std::mem::replace(self.state().get_mut(py)?, CallState::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let deadline = Deadline::from_timeout(Some(1.0))?;
-        if !matches!(self.reach, ReplayBackend::Local { .. }) {
+        if !matches!(self.backend, ReplayBackend::Local { .. }) {
             unawaited.inserts.flush(py, deadline, |_| String::new())?;
             unawaited.updates.flush(py, deadline, |_| String::new())?;
         }
-        match &self.reach {
+        match &self.backend {
             ReplayBackend::Local { .. } => Ok(()),
             ReplayBackend::Remote(connection) => connection.close(py),
             ReplayBackend::Several(several) => several.close(py),
@@ -79,8 +79,8 @@ impl Handle {
     }
 
     /// The backend through which the tables are reached.
-    pub fn reach(&self) -> &ReplayBackend {
-        &self.reach
+    pub fn backend(&self) -> &ReplayBackend {
+        &self.backend
     }
 
     /// The deadline of a call: its own `timeout=`, or else the client's.
@@ -118,9 +118,9 @@ impl Handle {
         let known = {
             let mut state = self.state();
             let rows = state.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
-            rows.map(|rows| caught(py, || rows.append_known(data)))
+            rows.map(|rows| catch_panic(py, || rows.append_known(data)))
         };
-        if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
+        if let Some(item) = known.map_or(Ok(None), |known| into_py_result(py, known))? {
             return Ok(item);
         }
         let (items, ..) = self.rows(py, replay, table, false)?.append(py, data)?;

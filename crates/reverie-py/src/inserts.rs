@@ -1,7 +1,7 @@
 //! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
-use crate::enter::{Deadline, ITEM_BYTES, Request, ask, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, ITEM_BYTES, Request, copying, detached, finish, issue, late, quick};
 use crate::handle::Handle;
 use crate::insert_outcome::with_means;
 use crate::nest::flatten;
@@ -36,7 +36,7 @@ pub fn step(
     let Some((first, _)) = targets.first() else {
         return Err(PyValueError::new_err("priorities must name at least one table"));
     };
-    let replay = client.reach().known(py, deadline)?;
+    let replay = client.backend().known(py, deadline)?;
     if targets.len() > 1 {
         let others = targets[1..].iter().map(|(table, _)| *table);
         // The first table's rows refuse it themselves.
@@ -72,11 +72,11 @@ fn every(
     (insert, num_tables): (MultiTableInsert<'_>, usize),
     deadline: Deadline,
 ) -> PyResult<()> {
-    let mut asked = insert.into();
+    let mut issued = insert.into();
     let reason =
         |insert: &MultiTableInsert<'_>| insert.waits_for().map_or_else(String::new, |table| why(&**replay, table));
-    let ended = finish(py, &mut asked, deadline, reason);
-    let mut insert = asked.request;
+    let ended = finish(py, &mut issued, deadline, reason);
+    let mut insert = issued.request;
     match ended {
         Ok(Ok(())) => Ok(()),
         Ok(Err(left)) => match left.unless_whole(|()| insert.is_complete()) {
@@ -109,7 +109,7 @@ pub fn batch<'py>(
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let deadline = client.deadline(timeout)?;
-    let replay = client.reach().known(py, deadline)?;
+    let replay = client.backend().known(py, deadline)?;
     if !waits {
         make_room(client, py, &replay, timeout)?;
     }
@@ -136,9 +136,9 @@ pub fn batch<'py>(
         return Ok(None);
     }
     let send = || SplitInsert::send(&*replay, table, inserts, replay.max_items());
-    let mut asked = ask(py, count * ITEM_BYTES, send)?;
-    let ended = finish(py, &mut asked, deadline, |_| why(&*replay, table));
-    let insert = asked.request;
+    let mut issued = issue(py, count * ITEM_BYTES, send)?;
+    let ended = finish(py, &mut issued, deadline, |_| why(&*replay, table));
+    let insert = issued.request;
     let keys = || column(py, insert.keys(), |key| key.get());
     match ended.map_err(|error| with_means(py, &replay, error, keys))? {
         Ok(()) => keys().map(Some),
@@ -199,7 +199,7 @@ pub fn num_rows(data: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// `Client.flush`.
 pub fn flush(client: &Handle, py: Python<'_>, deadline: Deadline) -> PyResult<()> {
-    let replay = &client.reach().replay(py)?;
+    let replay = &client.backend().replay(py)?;
     let alone = client.unawaited(py)?;
     alone.flush(py, deadline, |table| why(&**replay, table))
 }

@@ -1,6 +1,6 @@
 //! Nests to columns that the engine takes.
 
-use crate::array::{Cell, Leaf, lying, read};
+use crate::array::{Cell, Leaf, contiguous_bytes, read};
 use crate::errors::signature;
 use crate::nest::Flattener;
 use pyo3::prelude::*;
@@ -99,7 +99,7 @@ impl Reader {
         }
         let mut cells = CallColumns::new();
         for (leaf, spec) in leaves.iter().zip(&schema.columns) {
-            cells.push(ColumnCells { itemsize: spec.dtype.size()?, bytes: lying(leaf, spec)? });
+            cells.push(ColumnCells { itemsize: spec.dtype.size()?, bytes: contiguous_bytes(leaf, spec)? });
         }
         Some(work(schema, &cells))
     }

@@ -1,6 +1,6 @@
 //! Work on files that may take long and has no deadline: Ctrl-C ends it, or the wait for it.
 
-use crate::enter::{SLICE, UnwindResult, count, detached, raised};
+use crate::enter::{SLICE, UnwindResult, count, detached, into_py_result};
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::checkpoint::{CancellableDisk, LocalFileSystem, cancellable};
@@ -72,13 +72,13 @@ fn ended_by<T: Send>(
         Some(interrupt) if cancel.load(Relaxed) => Err(interrupt),
         // The work went on to its end: a failure of it is the cause.
         Some(interrupt) => {
-            if let Err(failure) = raised(py, caught) {
+            if let Err(failure) = into_py_result(py, caught) {
                 tracing::error!("what went on after Ctrl-C failed: {failure}");
                 interrupt.set_cause(py, Some(failure));
             }
             Err(interrupt)
         }
-        None => raised(py, caught),
+        None => into_py_result(py, caught),
     }
 }
 
@@ -102,7 +102,7 @@ pub fn uninterrupted<T: Send + 'static>(
     }
     loop {
         if let Some(caught) = after_a_slice(py, &mut outcome) {
-            return raised(py, caught);
+            return into_py_result(py, caught);
         }
         py.check_signals()?;
         crate::log_bridge::deliver(py)?;

@@ -19,7 +19,7 @@ pub fn at<'a, T>(
     timeout: Option<f64>,
     call: impl FnOnce(&Handle, Option<f64>) -> PyResult<T>,
 ) -> PyResult<T> {
-    let Some(several) = client.reach().several() else {
+    let Some(several) = client.backend().several() else {
         place(client, py, wanted, timeout)?;
         return call(client, timeout);
     };
@@ -41,7 +41,7 @@ pub fn place(
     timeout: Option<f64>,
 ) -> PyResult<usize> {
     let shard = shard.map(|shard| shard.at_least("shard", 0)).transpose()?;
-    match client.reach().several() {
+    match client.backend().several() {
         Some(several) => several.place(py, shard, tables, rows, client.deadline(timeout)?),
         None if shard.is_none_or(|shard| shard == 0) => Ok(0),
         None => Err(PyValueError::new_err(format!(

@@ -80,7 +80,7 @@ pub fn query<'py>(
         limit: limit.map(|limit| limit.at_least("limit", 1)).transpose()?,
         order: order.transpose()?,
     };
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let ticket = detached(py, || Ok(replay.query(table, &query)))?;
     let SampleOutcome { batches, error } = answer(py, "query", &*replay, ticket, deadline)?;
     match (error, batches.into_iter().next()) {
@@ -102,7 +102,7 @@ pub fn delete_where<'py>(
     let conditions = conditions(Some(given))?;
     let keys = keys.map(|keys| numbers::<i64>(keys, "keys")).transpose()?;
     let keys = keys.as_ref().map(|keys| keys.as_slice());
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let ticket = detached(py, || Ok(replay.delete_where(table, keys, &conditions)))?;
     update_result(py, answer(py, "delete", &*replay, ticket, deadline)?)
 }

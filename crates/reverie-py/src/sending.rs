@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, WaitOutcome, detached, late, locked, locked_then, quick, raised, wait};
+use crate::enter::{Deadline, WaitOutcome, detached, into_py_result, late, locked, locked_then, quick, wait};
 use crate::notes::step_written;
 use crate::process_local::ProcessLocal;
 use crate::replay_backend;
@@ -39,7 +39,7 @@ impl ItemSender {
         let client = client.get().handle();
         let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
         let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
-        let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
+        let replay = client.backend().known(py, client.deadline(timeout)?)?.shared();
         Ok(Self {
             restarts: replay.restarts().into(),
             replay: ProcessLocal::new(replay, "writer"),
@@ -130,7 +130,7 @@ impl ItemSender {
     /// of an item.
     #[inline]
     pub fn room_after_step(&self, py: Python<'_>, unconfirmed: Result<Load>) -> PyResult<()> {
-        let room = raised(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
+        let room = into_py_result(py, Ok(unconfirmed)).and_then(|unconfirmed| self.wait_for_room(py, unconfirmed));
         room.map_err(|error| step_written(py, error))
     }
 

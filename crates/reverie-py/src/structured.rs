@@ -3,7 +3,7 @@
 use crate::array::{Cell, NewArray, read};
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{locked, quick, reading};
+use crate::enter::{locked, quick, reading_cells};
 use crate::errors::signature;
 use crate::intake::CallColumns;
 use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
@@ -365,7 +365,7 @@ impl Patterns {
         let mut fresh: Vec<NewArray<'py>> = fresh.collect::<PyResult<_>>()?;
         let bytes = plan.outputs.iter().map(batch::OutputArray::bytes).sum();
         let mut out: Vec<_> = fresh.iter_mut().map(NewArray::bytes).collect();
-        reading(py, &items, bytes, || plan.gather(&items, &mut out))?;
+        reading_cells(py, &items, bytes, || plan.gather(&items, &mut out))?;
         let mut nests = self.nests.try_lock().map_err(|_| busy())?;
         nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(NewArray::done))
     }

@@ -25,10 +25,10 @@ impl Batcher {
         &self,
         py: Python<'py>,
         mut drawn: DrawnBatch,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.batch(py, &mut drawn, reading)
-            .map_err(|error| with_draws(py, error, Singles::new(Vec::new(), untouched(drawn), reading)))
+        self.batch(py, &mut drawn, read_options)
+            .map_err(|error| with_draws(py, error, Singles::new(Vec::new(), untouched(drawn), read_options)))
     }
 
     /// Every item that was drawn, as a batch of its own.
@@ -36,9 +36,9 @@ impl Batcher {
         &self,
         py: Python<'py>,
         draws: &Draws,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        (0..draws.len()).map(|draw| self.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading)).collect()
+        (0..draws.len()).map(|draw| self.batch(py, &mut DrawnBatch::Items(draws.one(draw)), read_options)).collect()
     }
 
     /// Each as a `reverie.Batch`.
@@ -48,16 +48,16 @@ impl Batcher {
         &self,
         py: Python<'py>,
         batches: Vec<DrawnBatch>,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut made = Vec::with_capacity(batches.len());
         let mut rest = batches.into_iter();
         while let Some(mut drawn) = rest.next() {
-            match self.batch(py, &mut drawn, reading) {
+            match self.batch(py, &mut drawn, read_options) {
                 Ok(batch) => made.push(batch),
                 Err(error) => {
                     let rest = untouched(drawn).into_iter().chain(rest);
-                    return Err(with_draws(py, error, Singles::new(made, rest, reading)));
+                    return Err(with_draws(py, error, Singles::new(made, rest, read_options)));
                 }
             }
         }
@@ -70,14 +70,16 @@ impl Batcher {
         py: Python<'py>,
         what: &str,
         sampled: SampleOutcome,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<Bound<'py, PyAny>> {
         match sampled {
             SampleOutcome { batches, error: None } => match batches.into_iter().next() {
-                Some(drawn) => self.batch_or_singles(py, drawn, reading),
+                Some(drawn) => self.batch_or_singles(py, drawn, read_options),
                 None => Err(raise(py, no_batch())),
             },
-            SampleOutcome { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
+            SampleOutcome { batches, error: Some(error) } => {
+                Err(self.failed(py, what, batches, error, read_options)?)
+            }
         }
     }
 
@@ -86,10 +88,10 @@ impl Batcher {
         &self,
         py: Python<'_>,
         sampled: SampleOutcome,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
         with: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
-        let mut drawn = self.each(py, sampled.batches, reading)?;
+        let mut drawn = self.each(py, sampled.batches, read_options)?;
         if drawn.len() > 1 {
             return with.set_item("drawn", drawn);
         }
@@ -104,9 +106,9 @@ impl Batcher {
         what: &str,
         batches: Vec<DrawnBatch>,
         error: Error,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
     ) -> PyResult<PyErr> {
-        let mut drawn = self.each(py, batches, reading)?;
+        let mut drawn = self.each(py, batches, read_options)?;
         if let Error::Deadline(why) | Error::NotCommitted { why, .. } = error {
             let late = late(py, what, &why, |with| match drawn.len() {
                 0 | 1 => with.set_item("partial", drawn.pop()),
@@ -125,7 +127,7 @@ impl Batcher {
     }
 }
 
-fn ran_out(py: Python<'_>, error: &PyErr) -> bool {
+fn is_out_of_memory(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyMemoryError>(py)
 }
 
@@ -140,7 +142,7 @@ fn untouched(drawn: DrawnBatch) -> Option<DrawnBatch> {
 /// The error, whose `drawn` has the draws: a list, or where memory ran out the iterator.
 fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
     let mut read = Vec::new();
-    let mut is_iterator = ran_out(py, &error);
+    let mut is_iterator = is_out_of_memory(py, &error);
     while !is_iterator {
         match singles.next(py, |_| true) {
             Ok(Some(batch)) => read.push(batch),
@@ -162,11 +164,11 @@ fn with_draws(py: Python<'_>, error: PyErr, singles: Singles) -> PyErr {
 
 /// Adds a note on which of the draws a copy of the error has, if there is memory for it.
 fn note_copies(py: Python<'_>, error: &PyErr) {
-    let note = || error.value(py).call_method1("add_note", (carried(py)?.getattr("NOTE")?,));
+    let note = || error.value(py).call_method1("add_note", (carried_module(py)?.getattr("NOTE")?,));
     let _ = note();
 }
 
-fn carried(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+fn carried_module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     PyModule::import(py, "reverie._carried")
 }
 
@@ -174,7 +176,7 @@ fn carried(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Singles {
     rest: Mutex<VecDeque<UnreadDraws>>,
-    reading: ReadOptions,
+    read_options: ReadOptions,
     batcher: Batcher,
 }
 
@@ -203,9 +205,13 @@ impl UnreadDraws {
 }
 
 impl Singles {
-    fn new(made: Vec<Bound<'_, PyAny>>, rest: impl IntoIterator<Item = DrawnBatch>, reading: &ReadOptions) -> Self {
+    fn new(
+        made: Vec<Bound<'_, PyAny>>,
+        rest: impl IntoIterator<Item = DrawnBatch>,
+        read_options: &ReadOptions,
+    ) -> Self {
         let rest = Mutex::new(rest.into_iter().map(UnreadDraws::of).collect());
-        Self { rest, reading: reading.clone(), batcher: Batcher::default() }.after(made)
+        Self { rest, read_options: read_options.clone(), batcher: Batcher::default() }.after(made)
     }
 
     /// This reader with these batches before the rest.
@@ -238,10 +244,13 @@ impl Singles {
 
     /// A batch of one of the draws. If it cannot be read as requested, it is read as a whole.
     fn single<'py>(&self, py: Python<'py>, draws: &Draws, draw: usize) -> PyResult<Bound<'py, PyAny>> {
-        let read = |reading: &ReadOptions| self.batcher.batch(py, &mut DrawnBatch::Items(draws.one(draw)), reading);
-        match read(&self.reading) {
-            Err(error) if !ran_out(py, &error) => read(&ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None })
-                .map_err(|other| if ran_out(py, &other) { other } else { error }),
+        let read =
+            |read_options: &ReadOptions| self.batcher.batch(py, &mut DrawnBatch::Items(draws.one(draw)), read_options);
+        match read(&self.read_options) {
+            Err(error) if !is_out_of_memory(py, &error) => {
+                read(&ReadOptions { ragged: ONE_BY_ONE.ragged, columns: None })
+                    .map_err(|other| if is_out_of_memory(py, &other) { other } else { error })
+            }
             outcome => outcome,
         }
     }
@@ -256,7 +265,7 @@ impl Singles {
                 (batch, Some(UnreadDraws::Each(draws, which)))
             }
             UnreadDraws::Whole(mut drawn) => {
-                let batch = self.batcher.batch(py, &mut drawn, &self.reading);
+                let batch = self.batcher.batch(py, &mut drawn, &self.read_options);
                 (batch, untouched(*drawn).map(UnreadDraws::of))
             }
         };
@@ -284,14 +293,15 @@ impl Singles {
     /// The next draw as a batch of one. If there is no memory for it, the next call tries it again; other errors skip
     /// it.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.next(py, |error| ran_out(py, error))
+        self.next(py, |error| is_out_of_memory(py, error))
     }
 
     /// A copy in another process: it has the first draws, whose number of bytes is limited, and counts the others.
     /// No draw is taken; those that were read for it stay in memory.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<ReducedDraws<'py>> {
-        let carried = carried(py)?;
-        let (size_of, mut room) = (carried.getattr("size_of")?, carried.getattr("CARRIED_BYTES")?.extract::<usize>()?);
+        let carried_module = carried_module(py)?;
+        let (size_of, mut room) =
+            (carried_module.getattr("size_of")?, carried_module.getattr("CARRIED_BYTES")?.extract::<usize>()?);
         let (mut read, mut fits) = (Vec::new(), 0);
         // Any error ends it: the draw is tried again when it is read here.
         while let Ok(Some(batch)) = self.next(py, |_| true) {
@@ -303,6 +313,6 @@ impl Singles {
         let missing = read.len() - fits + self.__len__();
         self.put_back(&read);
         read.truncate(fits);
-        Ok((carried.getattr("CarriedDraws")?, (read, missing)))
+        Ok((carried_module.getattr("CarriedDraws")?, (read, missing)))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::array::numbers;
 use crate::count::Count;
-use crate::enter::{Deadline, ask, copying, late, quick};
+use crate::enter::{Deadline, copying, issue, late, quick};
 use crate::handle::Handle;
 use crate::replay_backend::answer;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ pub fn update<'py>(
     deadline: Deadline,
     wait: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "keys")?, numbers::<f64>(priorities, "priorities")?);
     let (keys, priorities) = (keys.as_slice(), priorities.as_slice());
     let versions: Option<Vec<u32>> = match if_version {
@@ -51,7 +51,7 @@ pub fn update<'py>(
     let bytes = (keys.len() << 6).saturating_mul(reach);
     let request = || Ok(replay.mutate(table, &updates, &[], wait));
     if wait {
-        let (updated, _) = answer(py, "update_priorities", &*replay, ask(py, bytes, request)?, deadline)?;
+        let (updated, _) = answer(py, "update_priorities", &*replay, issue(py, bytes, request)?, deadline)?;
         return update_result(py, updated).map(Some);
     }
     let ticket = copying(py, bytes, request)?;
@@ -68,14 +68,14 @@ pub fn mutate<'py>(
     deletes: &Bound<'py, PyAny>,
     deadline: Deadline,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let replay = client.reach().replay(py)?;
+    let replay = client.backend().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
     let deletes = numbers::<i64>(deletes, "deletes")?;
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
     let updates = Updates { keys, priorities, ..Updates::default() };
     let bytes = (keys.len() + deletes.len()) << 6;
-    let asked = ask(py, bytes, || Ok(replay.mutate(table, &updates, deletes, true)))?;
-    let (updated, deleted) = answer(py, "mutate_priorities", &*replay, asked, deadline)?;
+    let issued = issue(py, bytes, || Ok(replay.mutate(table, &updates, deletes, true)))?;
+    let (updated, deleted) = answer(py, "mutate_priorities", &*replay, issued, deadline)?;
     Ok((update_result(py, updated)?, update_result(py, deleted)?))
 }
 

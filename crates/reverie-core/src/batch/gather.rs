@@ -27,7 +27,7 @@ const LEADERS_TRIED: usize = 8;
 
 /// Rows whose cells are prefetched together, while the rows before arrive: about as many misses as a processor has in
 /// flight.
-const ASKED_TOGETHER: usize = 32;
+const PREFETCH_ROWS: usize = 32;
 
 /// `n` cells of a chunk's column; the first is at `start` relative to the item's anchor.
 #[derive(Clone, Copy)]
@@ -134,8 +134,8 @@ impl Plan {
         let end = runs.iter().map(|run| run.start + run.n as i64).max().unwrap_or(0);
         let ahead = lines(layout, &runs);
         let (mut rows, mut left) = (SlabRows::new(layout, first..end, numbers.len()), Vec::new());
-        let mut asked = 0;
-        let ask = |rows: &SlabRows<'_>, some: Range<usize>| {
+        let mut prefetched = 0;
+        let prefetch = |rows: &SlabRows<'_>, some: Range<usize>| {
             ahead.iter().for_each(|(column, relative)| rows.prefetch(some.clone(), *column, *relative));
         };
         for number in numbers {
@@ -144,12 +144,12 @@ impl Plan {
             let slab = chunk.and_then(|chunk| chunk.plain());
             if !slab.is_some_and(|slab| rows.push(slab, item.anchor, number as u32)) {
                 left.push(number);
-            } else if rows.len() == asked + ASKED_TOGETHER {
-                ask(&rows, asked..rows.len());
-                asked = rows.len();
+            } else if rows.len() == prefetched + PREFETCH_ROWS {
+                prefetch(&rows, prefetched..rows.len());
+                prefetched = rows.len();
             }
         }
-        ask(&rows, asked..rows.len());
+        prefetch(&rows, prefetched..rows.len());
         runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out, stores));
         left
     }

@@ -76,7 +76,7 @@ impl Split {
     ///
     /// That is so if a chunk stores some of them in another form than the batch, or may do so later, or in pieces that are
     /// too small.
-    pub fn lying(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
+    pub fn contiguous_cells(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
         if draws.wanted_windows.is_some() || draws.items.len() != self.plan.batch {
             return None;
         }

@@ -115,7 +115,7 @@ impl FolderClaim {
 ///
 /// `None` if no server has ever used it. `Storage` if a server uses it, with what the caller can do `instead`, or where
 /// this process may not read the lock's file.
-pub(crate) fn read_alone(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn Send>>> {
+pub(crate) fn lock_for_reading(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn Send>>> {
     let path = names::lock(root);
     match disk.lock_to_read(&path) {
         Ok(Some(lock)) => Ok(Some(lock)),

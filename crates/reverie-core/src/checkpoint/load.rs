@@ -7,7 +7,7 @@ use super::segment::{RecordPlace, SegmentReader};
 use super::summary::Summary;
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
-use crate::disk::{Disk, folder_of, reading};
+use crate::disk::{Disk, folder_of, read_error};
 use crate::error::{Error, Result};
 use crate::item::{Body, Form, Item, Key, Part, Span};
 use crate::table::{Row, Sender, TableContents};
@@ -197,7 +197,7 @@ fn leave(
     let record = segment.chunk_record(place)?;
     let from = record.at.offset;
     let path = names::segment(root, place.segment);
-    let open = || Ok((path.clone(), disk.open(&path).map_err(reading(&path, 0))?));
+    let open = || Ok((path.clone(), disk.open(&path).map_err(read_error(&path, 0))?));
     restorer.leave(&record, |offset, into| segment.read_at(from + offset, into), open)
 }
 

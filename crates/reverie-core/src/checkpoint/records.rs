@@ -131,11 +131,17 @@ mod tests {
             let error = read(&written(&[pattern])).unwrap_err();
             assert!(error.contains(words), "{error}");
         };
-        let good = || column("", DType::Bool, Cells::one(0));
-        refused(&[good(), good()], "2 columns for a structure of 1");
-        refused(&[PatternColumn { cells: Cells::range(0, 2), ..good() }], "2 cells in a column without a time axis");
-        refused(&[PatternColumn { cells: Cells::Range { start: 0, step: 0, len: 1 }, ..good() }], "has the step 0");
-        let mut large = good();
+        let valid_column = || column("", DType::Bool, Cells::one(0));
+        refused(&[valid_column(), valid_column()], "2 columns for a structure of 1");
+        refused(
+            &[PatternColumn { cells: Cells::range(0, 2), ..valid_column() }],
+            "2 cells in a column without a time axis",
+        );
+        refused(
+            &[PatternColumn { cells: Cells::Range { start: 0, step: 0, len: 1 }, ..valid_column() }],
+            "has the step 0",
+        );
+        let mut large = valid_column();
         large.spec.shape = vec![1 << 40, 1 << 40];
         refused(&[large], "a cell has the invalid shape");
     }

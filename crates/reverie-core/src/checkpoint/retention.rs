@@ -70,7 +70,7 @@ pub(crate) fn retain(
     now: Duration,
 ) -> Result<()> {
     let mut used: HashSet<u64> = newest.segments.into_iter().chain(newest.open).collect();
-    let mut gone = false;
+    let mut is_any_removed = false;
     let mut unread = Ok(());
     let earlier = before.manifests.iter().rev().filter(|number| **number != newest.number);
     for (index, number) in earlier.enumerate() {
@@ -91,11 +91,11 @@ pub(crate) fn retain(
         }
         if !stays {
             disk.remove(&path).map_err(storage("remove", &path))?;
-            gone = true;
+            is_any_removed = true;
         }
     }
     unread?;
-    if gone {
+    if is_any_removed {
         // A checkpoint must not come back without its segments.
         disk.sync_folder(root).map_err(storage("sync", root))?;
     }

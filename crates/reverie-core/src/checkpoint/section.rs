@@ -6,7 +6,7 @@
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::version::Format;
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 
@@ -125,9 +125,9 @@ pub(crate) struct SectionReader {
 
 impl SectionReader {
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
-        let input = disk.open(path).map_err(reading(path, 0))?;
+        let input = disk.open(path).map_err(read_error(path, 0))?;
         let mut head = [0; 12];
-        input.read_at(0, &mut head).map_err(reading(path, 0))?;
+        input.read_at(0, &mut head).map_err(read_error(path, 0))?;
         FORMAT.check(path, &head[..8], &head[8..])?;
         let at = head.len() as u64;
         Ok(Self { path: path.to_owned(), input, at, start: at, sections: 0, payload: Vec::new() })
@@ -138,7 +138,7 @@ impl SectionReader {
         self.start = self.at;
         let size = self.input.size();
         let mut head = [0; HEAD];
-        self.input.read_at(self.at, &mut head).map_err(reading(&self.path, self.at))?;
+        self.input.read_at(self.at, &mut head).map_err(read_error(&self.path, self.at))?;
         let length = u64::from_le_bytes(head[4..].try_into().expect("eight bytes"));
         let end = self.at.checked_add((HEAD + CRC) as u64).and_then(|end| end.checked_add(length));
         let Some(end) = end.filter(|end| *end <= size) else {
@@ -146,7 +146,7 @@ impl SectionReader {
         };
         self.payload.clear();
         self.payload.resize(HEAD + length as usize + CRC, 0);
-        self.input.read_at(self.at, &mut self.payload).map_err(reading(&self.path, self.at))?;
+        self.input.read_at(self.at, &mut self.payload).map_err(read_error(&self.path, self.at))?;
         let (section, written) = self.payload.split_at(HEAD + length as usize);
         if crc(self.sections, section).to_le_bytes() != written {
             return Err(self.damaged("a section is not what was written"));

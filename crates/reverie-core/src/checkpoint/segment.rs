@@ -6,7 +6,7 @@
 use super::names;
 use super::version::Format;
 use crate::chunk::{NUMBERED, RecordOnDisk as ChunkRecord, SegmentRange};
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
 use crate::error::{Error, Result};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,7 @@ impl SegmentReader {
     /// Opens a segment without a check of its head, which may be damaged.
     pub(crate) fn open_unchecked(disk: &dyn Disk, root: &Path, number: u64) -> Result<Self> {
         let path = names::segment(root, number);
-        let input = disk.open(&path).map_err(reading(&path, 0))?;
+        let input = disk.open(&path).map_err(read_error(&path, 0))?;
         Ok(Self { number, path, input, ahead: Vec::new(), start: 0 })
     }
 
@@ -250,7 +250,7 @@ impl SegmentReader {
 
     /// Fills `into` from `offset` of the file on.
     pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.input.read_at(offset, into).map_err(reading(&self.path, offset))
+        self.input.read_at(offset, into).map_err(read_error(&self.path, offset))
     }
 
     /// The payload of a record.
@@ -352,7 +352,7 @@ impl SegmentReader {
             if read.is_err() {
                 self.ahead.clear();
             }
-            read.map_err(reading(&self.path, offset))?;
+            read.map_err(read_error(&self.path, offset))?;
         }
         Ok(&self.ahead[(offset - self.start) as usize..][..length])
     }

@@ -11,7 +11,7 @@ use super::section::SectionWriter;
 use super::segment::RecordPlace;
 use super::summary::LogStart;
 use crate::chunk::{Follower, SavedChunk, SegmentStore};
-use crate::disk::{Disk, Input, folder_of, reading, storage};
+use crate::disk::{Disk, Input, folder_of, read_error, storage};
 use crate::error::{Error, Result};
 use crate::table::{ServerCut, Tables};
 use std::collections::HashSet;
@@ -63,7 +63,7 @@ pub struct Store {
     /// Guards the state of this store's checkpoints.
     ///
     /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
-    hold: Mutex<FolderClaim>,
+    claim: Mutex<FolderClaim>,
     /// The chunks on the disk. Held while bytes are written; a journal's commits take turns with a checkpoint's chunks.
     log: Mutex<ChunkLog>,
     /// Held while the disk is waited for, before the log. A sync that fails reports that once: another one at the same
@@ -79,9 +79,9 @@ impl Store {
         if keep.count == 0 {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
         }
-        let hold = Mutex::new(FolderClaim::look(&*disk, &root)?);
+        let claim = Mutex::new(FolderClaim::look(&*disk, &root)?);
         let log = Mutex::new(ChunkLog::new(Arc::clone(&disk), root.clone(), SEGMENT_BYTES));
-        Ok(Self { disk, root, keep, hold, log, syncs: Mutex::default() })
+        Ok(Self { disk, root, keep, claim, log, syncs: Mutex::default() })
     }
 
     /// This store with smaller segments, for tests.
@@ -100,12 +100,12 @@ impl Store {
     /// A server starts with this one. If it looked for one itself, another server might take one in between, and this
     /// one would then remove it.
     pub fn found(&self) -> Option<PathBuf> {
-        self.held().found(&self.root)
+        self.locked_claim().found(&self.root)
     }
 
     /// Calls `report` with the reason whenever this store begins to wait for commands that read the folder.
     pub fn report_waits(&self, report: impl Fn(&str) + Send + 'static) {
-        self.held().report = Some(Box::new(report));
+        self.locked_claim().report = Some(Box::new(report));
     }
 
     /// Creates the folder, locks it until [`Store::release`], and looks again for the newest checkpoint.
@@ -114,11 +114,11 @@ impl Store {
     /// folder is locked already. Waits a while for commands that read the folder, as a checkpoint does. `Storage` if
     /// another server has it, or they have not ended by then.
     pub fn hold(&self) -> Result<()> {
-        self.held().begin(&*self.disk, &self.root)
+        self.locked_claim().begin(&*self.disk, &self.root)
     }
 
-    fn held(&self) -> MutexGuard<'_, FolderClaim> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked_claim(&self) -> MutexGuard<'_, FolderClaim> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Continues from a checkpoint of this folder that was just loaded and will be restored.
@@ -128,7 +128,7 @@ impl Store {
         if folder_of(&checkpoint.summary.path) != self.root {
             return;
         }
-        self.held().newest = Some(checkpoint.summary.number);
+        self.locked_claim().newest = Some(checkpoint.summary.number);
         let mut log = self.log();
         log.clear();
         checkpoint.chunks.iter().for_each(|(chunk, place)| log.adopt(chunk, *place));
@@ -202,12 +202,12 @@ impl Store {
         last: bool,
         cut: impl FnOnce(u64) -> Result<(ServerCut, Option<LogStart>)>,
     ) -> Result<SaveOutcome> {
-        let mut hold = self.held();
+        let mut claim = self.locked_claim();
         if !last {
             // Check before the folder is locked: a closed server has released it.
             tables.check_open()?;
         }
-        let before = hold.save(&*self.disk, &self.root)?;
+        let before = claim.save(&*self.disk, &self.root)?;
         // Another process may have deleted files.
         let journaled = {
             let mut log = self.log();
@@ -222,7 +222,7 @@ impl Store {
         let spared = (!last).then(|| tables.spare());
         let kept = self.log().segments.open();
         let saved = cut(before.next_manifest()).and_then(|(cuts, start)| {
-            let saved = self.write(&mut hold, &before, &cuts, start, now)?;
+            let saved = self.write(&mut claim, &before, &cuts, start, now)?;
             tables.note_saved(cuts.now);
             Ok(saved)
         });
@@ -247,8 +247,8 @@ impl Store {
         &self,
         unneeded: impl FnOnce(&dyn Disk, &Path, &FolderContents) -> Result<Vec<u64>>,
     ) -> Result<()> {
-        let mut hold = self.held();
-        let found = hold.save(&*self.disk, &self.root)?;
+        let mut claim = self.locked_claim();
+        let found = claim.save(&*self.disk, &self.root)?;
         if self.log().segments.has_begun() {
             return Ok(());
         }
@@ -275,12 +275,12 @@ impl Store {
     ///
     /// The next checkpoint, if any, locks the folder again.
     pub fn release(&self) {
-        self.held().release();
+        self.locked_claim().release();
     }
 
     fn write(
         &self,
-        hold: &mut FolderClaim,
+        claim: &mut FolderClaim,
         before: &FolderContents,
         cuts: &ServerCut,
         start: Option<LogStart>,
@@ -357,7 +357,7 @@ impl Store {
         saved.written +=
             manifest::write(out, number, now, cuts, &plan, &places, start.map(|start| (start, &numbers[..])))?;
         // Counts as this store's from here on, also if it is unknown whether the disk has it.
-        hold.newest = Some(number);
+        claim.newest = Some(number);
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);
@@ -399,7 +399,7 @@ impl SegmentStore for Store {
 
     fn open(&self, segment: u64) -> Result<(PathBuf, Box<dyn Input>)> {
         let path = names::segment(&self.root, segment);
-        let input = self.disk.open(&path).map_err(reading(&path, 0))?;
+        let input = self.disk.open(&path).map_err(read_error(&path, 0))?;
         Ok((path, input))
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::super::tier::TierOptions;
     use super::super::{Chooser, ChunkWriter, Compression, Layout, Meter};
     use super::*;
-    use crate::disk::{LocalFileSystem, reading};
+    use crate::disk::{LocalFileSystem, read_error};
     use std::io::{self, ErrorKind};
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -138,7 +138,7 @@ mod tests {
         let at = SegmentRange { segment, offset: BEFORE as u64, length };
         let segment = Bytes(bytes.clone());
         let read = |offset, into: &mut [u8]| {
-            segment.read_at(BEFORE as u64 + offset, into).map_err(reading(Path::new("segment"), offset))
+            segment.read_at(BEFORE as u64 + offset, into).map_err(read_error(Path::new("segment"), offset))
         };
         let open = || Ok((PathBuf::from("segment"), Box::new(Bytes(bytes)) as Box<dyn Input>));
         restorer.leave(&RecordOnDisk { at, before: BEFORE as u32, crc }, read, open)

@@ -117,16 +117,16 @@ impl Chunk {
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
         let packed = Arc::new(PackedChunk::parse(bytes.into(), &layout)?);
         let chunk = Self::packable(ChunkForm::Packed(packed), layout, true, meter);
-        chunk.enlist();
+        chunk.enqueue();
         Ok(chunk)
     }
 
     /// The chunk is not written any more.
     #[inline]
-    fn enlist(self: &Arc<Self>) {
+    fn enqueue(self: &Arc<Self>) {
         if let Some(tier) = self.meter.tier() {
             self.set_open(false);
-            tier.enlist(Arc::downgrade(self) as _, self.meter.memory_bytes());
+            tier.enqueue(Arc::downgrade(self) as _, self.meter.memory_bytes());
         } else if let Storage::Packable(packable) = &self.storage {
             // Only its writer could pack it, and only a tier that it was enlisted with could move it.
             self.stays_raw.store(matches!(packable.form(), ChunkForm::Raw(_)), Ordering::Relaxed);

@@ -59,8 +59,8 @@ impl Slab {
         // SAFETY: `lengths_at` is a multiple of four with room for one `u32` per column, inside the allocation,
         // whose start has at least that alignment. All-zero bytes are valid lengths.
         unsafe { ptr::write_bytes(base.add(layout.lengths_at()).as_ptr(), 0, size_of::<u32>() * layout.num_columns()) };
-        let pen = SlabWriteToken { id, lagging: layout.num_columns() };
-        (Self { base, rows: AtomicU32::new(0), holes: AtomicBool::new(false), id, layout }, pen)
+        let write_token = SlabWriteToken { id, lagging: layout.num_columns() };
+        (Self { base, rows: AtomicU32::new(0), holes: AtomicBool::new(false), id, layout }, write_token)
     }
 
     pub(crate) fn layout(&self) -> &Arc<Layout> {
@@ -150,22 +150,27 @@ impl Slab {
     ///
     /// Panics if they do not fit, or if the pen is of another slab.
     #[inline]
-    pub(super) fn push(&self, pen: &mut SlabWriteToken, column: usize, cells: &[u8], n: usize) {
-        let (first, place) = self.claim(pen, column, n);
+    pub(super) fn push(&self, write_token: &mut SlabWriteToken, column: usize, cells: &[u8], n: usize) {
+        let (first, place) = self.claim(write_token, column, n);
         // SAFETY: `claim` checked it.
         unsafe { self.write(&place, first, cells, n) };
-        self.publish(pen, column, first, n);
+        self.publish(write_token, column, first, n);
     }
 
     /// Like [`Slab::push`], for all columns in order, published together. Also panics if their number is wrong.
     #[inline]
-    pub(super) fn push_rows<'a>(&self, pen: &mut SlabWriteToken, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
+    pub(super) fn push_rows<'a>(
+        &self,
+        write_token: &mut SlabWriteToken,
+        columns: impl Iterator<Item = &'a [u8]>,
+        n: usize,
+    ) {
         let lengths = self.lengths();
-        if pen.lagging < lengths.len() || lengths.is_empty() {
-            let written = columns.enumerate().map(|(column, cells)| self.push(pen, column, cells, n)).count();
+        if write_token.lagging < lengths.len() || lengths.is_empty() {
+            let written = columns.enumerate().map(|(column, cells)| self.push(write_token, column, cells, n)).count();
             return assert!(written == lengths.len(), "{written} columns for {}", lengths.len());
         }
-        let (first, _) = self.claim(pen, 0, n);
+        let (first, _) = self.claim(write_token, 0, n);
         let mut written = 0;
         for (place, cells) in self.layout.places().iter().zip(columns) {
             // SAFETY: the cells claimed in the first column exist in every other column, because the pen has checked
@@ -204,12 +209,12 @@ impl Slab {
     /// the cells are not contiguous.
     pub(super) fn push_with(
         &self,
-        pen: &mut SlabWriteToken,
+        write_token: &mut SlabWriteToken,
         column: usize,
         n: usize,
         mut fill: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
     ) {
-        let (first, place) = self.claim(pen, column, n);
+        let (first, place) = self.claim(write_token, column, n);
         let whole = place.stride == place.width || place.width == 0;
         let (pieces, cells) = if whole { (1, n) } else { (n, 1) };
         for piece in 0..pieces {
@@ -222,12 +227,12 @@ impl Slab {
             // address.
             assert!(filled.as_ptr() == start && filled.len() == bytes, "a filler gives back what it was given");
         }
-        self.publish(pen, column, first, n);
+        self.publish(write_token, column, first, n);
     }
 
     /// Publishes one cell without a value.
-    pub(super) fn skip(&self, pen: &mut SlabWriteToken, column: usize) {
-        let (index, place) = self.claim(pen, column, 1);
+    pub(super) fn skip(&self, write_token: &mut SlabWriteToken, column: usize) {
+        let (index, place) = self.claim(write_token, column, 1);
         if !self.has_holes() {
             let bytes = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
             // SAFETY: in bounds by `Layout::finish`, and no thread has read them: `holes` is false.
@@ -238,13 +243,13 @@ impl Slab {
         bits.fetch_or(1 << (index % 8), Ordering::Relaxed);
         // SAFETY: as in `push`. Zeros, so that every published byte is initialised.
         unsafe { ptr::write_bytes(self.at(&place, index), 0, place.width) };
-        self.publish(pen, column, index, 1);
+        self.publish(write_token, column, index, 1);
     }
 
     /// Checks that the pen may write `n` more cells of the column; returns the first.
     #[inline]
-    fn claim(&self, pen: &SlabWriteToken, column: usize, n: usize) -> (usize, ColumnPlace) {
-        assert!(pen.id == self.id, "the pen of another chunk");
+    fn claim(&self, write_token: &SlabWriteToken, column: usize, n: usize) -> (usize, ColumnPlace) {
+        assert!(write_token.id == self.id, "the pen of another chunk");
         let first = self.lengths()[column].load(Ordering::Relaxed) as usize;
         let capacity = self.layout.capacity();
         assert!(n <= capacity - first, "{n} more cells in column {column}, which has {first} of {capacity}");
@@ -252,15 +257,15 @@ impl Slab {
     }
 
     #[inline]
-    fn publish(&self, pen: &mut SlabWriteToken, column: usize, first: usize, n: usize) {
+    fn publish(&self, write_token: &mut SlabWriteToken, column: usize, first: usize, n: usize) {
         let (lengths, rows) = (self.lengths(), self.rows.load(Ordering::Relaxed) as usize);
         lengths[column].store((first + n) as u32, Ordering::Release);
         if first == rows && n > 0 {
-            pen.lagging -= 1;
-            if pen.lagging == 0 {
+            write_token.lagging -= 1;
+            if write_token.lagging == 0 {
                 let all = || lengths.iter().map(|length| length.load(Ordering::Relaxed));
                 let rows = all().min().expect("a column was written");
-                pen.lagging = all().filter(|length| *length == rows).count();
+                write_token.lagging = all().filter(|length| *length == rows).count();
                 self.rows.store(rows, Ordering::Release);
             }
         }

@@ -16,7 +16,7 @@ pub struct ChunkWriter {
     chunk: Arc<Chunk>,
     /// The memory of a chunk that may be packed or moved to the disk; the chunk releases it then.
     packable: Option<Arc<Slab>>,
-    pen: SlabWriteToken,
+    write_token: SlabWriteToken,
 }
 
 impl ChunkWriter {
@@ -26,7 +26,7 @@ impl ChunkWriter {
     /// disk tier either, it stays plain, which has the cheapest reads. Take the argument from [`Chooser::next`]: it is
     /// `Compression::None` once `auto` has settled on raw for all columns.
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
-        let (slab, pen) = Slab::new(Arc::clone(&layout));
+        let (slab, write_token) = Slab::new(Arc::clone(&layout));
         let packs = compression != Compression::None;
         if packs || meter.tier().is_some() {
             let slab = Arc::new(slab);
@@ -34,9 +34,9 @@ impl ChunkWriter {
             if meter.tier().is_some() {
                 chunk.set_open(true);
             }
-            return Self { chunk, packable: Some(slab), pen };
+            return Self { chunk, packable: Some(slab), write_token };
         }
-        Self { chunk: Chunk::plain_of(slab, meter), packable: None, pen }
+        Self { chunk: Chunk::plain_of(slab, meter), packable: None, write_token }
     }
 
     /// Writes the next cell of the column. Panics if the column is full or `cell` has another width.
@@ -50,7 +50,7 @@ impl ChunkWriter {
     /// Panics if they do not fit or have another width.
     #[inline]
     pub fn push_cells(&mut self, column: usize, cells: &[u8], n: usize) {
-        Self::slab(&self.packable, &self.chunk).push(&mut self.pen, column, cells, n);
+        Self::slab(&self.packable, &self.chunk).push(&mut self.write_token, column, cells, n);
     }
 
     /// Writes the next `n` cells of every column: `columns` are their bytes, in order. Readers see them together.
@@ -58,7 +58,7 @@ impl ChunkWriter {
     /// Panics if they do not fit, have another width, or if there are more or fewer than the columns.
     #[inline]
     pub fn push_rows<'a>(&mut self, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
-        Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
+        Self::slab(&self.packable, &self.chunk).push_rows(&mut self.write_token, columns, n);
     }
 
     /// Like [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
@@ -71,12 +71,12 @@ impl ChunkWriter {
         n: usize,
         fill: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
     ) {
-        Self::slab(&self.packable, &self.chunk).push_with(&mut self.pen, column, n, fill);
+        Self::slab(&self.packable, &self.chunk).push_with(&mut self.write_token, column, n, fill);
     }
 
     /// Writes a cell that holds no value. Panics if the column is full.
     pub fn skip(&mut self, column: usize) {
-        Self::slab(&self.packable, &self.chunk).skip(&mut self.pen, column);
+        Self::slab(&self.packable, &self.chunk).skip(&mut self.write_token, column);
     }
 
     /// The number of cells written to the column.
@@ -151,6 +151,6 @@ impl ChunkWriter {
 impl Drop for ChunkWriter {
     /// The chunk stops growing, however its writer ends.
     fn drop(&mut self) {
-        self.chunk.enlist();
+        self.chunk.enqueue();
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct TableChange {
     pub(super) stats: Option<Stats>,
     pub(super) order: u64,
     pub(super) allocated: u32,
-    pub(super) gone: Vec<u32>,
+    pub(super) removed: Vec<u32>,
     /// Items with their streams.
     pub(super) items: Vec<(SavedItem, u32)>,
     pub(super) copies: Vec<(u32, i64)>,
@@ -69,7 +69,7 @@ impl TableChange {
         let leased: BTreeSet<u32> =
             self.leases.iter().filter(|(_, by)| !by.is_empty()).map(|(slot, _)| *slot).collect();
         let changes_counts = self.counts.iter().any(|counts| !leased.contains(&counts.slot));
-        self.cleared || self.options.is_some() || changes_counts || !self.gone.is_empty() || !self.items.is_empty()
+        self.cleared || self.options.is_some() || changes_counts || !self.removed.is_empty() || !self.items.is_empty()
     }
 }
 
@@ -191,7 +191,7 @@ fn change(from: &mut Reader<'_>) -> Decoded<TableChange> {
         stats: optional(from, record)?,
         order: from.u64()?,
         allocated: from.u32()?,
-        gone: from.all(Reader::u32)?,
+        removed: from.all(Reader::u32)?,
         items: from.all(|from| Ok((rows::item(from)?, from.u32()?)))?,
         copies: from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?,
         counts: from.all(counts)?,
@@ -246,7 +246,7 @@ impl Commit {
                 rows::check_item(item, &change.name, (chunks, spans, patterns))?;
             }
             let slots = change.items.iter().map(|(item, _)| &item.slot);
-            let slots = slots.chain(&change.gone).chain(change.copies.iter().map(|(slot, _)| slot));
+            let slots = slots.chain(&change.removed).chain(change.copies.iter().map(|(slot, _)| slot));
             let slots = slots.chain(change.leases.iter().map(|(slot, _)| slot));
             let mut slots = slots.chain(change.counts.iter().map(|counts| &counts.slot));
             slots.try_for_each(|slot| rows::check_slot(*slot, &change.name, change.allocated))?;

@@ -185,7 +185,7 @@ fn put_change<'a>(
     put_optional(out, delta.stats.as_ref(), put_record);
     out.u64(delta.order);
     out.u32(delta.allocated);
-    out.all(&delta.gone, |out, slot| out.u32(*slot));
+    out.all(&delta.removed, |out, slot| out.u32(*slot));
     // Not `all`: the rows are borrowed for as long as the commit is written.
     out.u32(delta.rows.len() as u32);
     for row in &delta.rows {

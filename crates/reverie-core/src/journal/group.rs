@@ -136,7 +136,7 @@ impl Journal {
             self.log.try_turn()
         });
         let Some(turn) = turn else {
-            self.hurry();
+            self.wake_committer();
             return false;
         };
         let (round, counts) = {
@@ -148,7 +148,7 @@ impl Journal {
             progress.begin_round()
         };
         match turn.commit(counts) {
-            Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.hurry(),
+            Ok((unsynced, _)) if unsynced > self.options.max_unsynced_bytes => self.wake_committer(),
             Ok((unsynced, since_checkpoint)) => {
                 self.finish(round, false, unsynced);
                 self.ask_for_checkpoint(since_checkpoint);
@@ -158,7 +158,7 @@ impl Journal {
                 }
                 return true;
             }
-            Err(failed) if failed.has_no_room => self.hurry(),
+            Err(failed) if failed.has_no_room => self.wake_committer(),
             Err(failed) => self.fail(failed.error),
         }
         false
@@ -254,18 +254,18 @@ impl Journal {
             let left = next_counts.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
             let (counts, waits, syncs) = (left.is_zero(), !progress.written.is_empty(), progress.wants_disk);
             let round = progress.next;
-            let looks = lingers.filter(|(_, until)| *until <= now);
-            let none_did = looks.is_some_and(|(since, _)| since == round);
-            let at_once = progress.hurried || none_did || self.options.syncs == SyncPolicy::Always;
+            let elapsed = lingers.filter(|(_, until)| *until <= now);
+            let no_round_since = elapsed.is_some_and(|(since, _)| since == round);
+            let at_once = progress.must_commit || no_round_since || self.options.syncs == SyncPolicy::Always;
             if progress.ended || counts || syncs || (waits && at_once) {
-                (progress.hurried, progress.wants_disk) = (false, false);
+                (progress.must_commit, progress.wants_disk) = (false, false);
                 let (round, waits_for_disk) = progress.begin_round();
                 return Some((round, progress.ended, counts, (syncs, waits_for_disk)));
             }
-            progress.hurried = false;
-            if looks.is_some() || lingers.is_none() {
-                let others_did = looks.is_some() && !none_did;
-                lingers = (waits || others_did).then_some((round, now + LINGER));
+            progress.must_commit = false;
+            if elapsed.is_some() || lingers.is_none() {
+                let has_round_since = elapsed.is_some() && !no_round_since;
+                lingers = (waits || has_round_since).then_some((round, now + LINGER));
             }
             progress.asleep = lingers.is_none();
             let most = lingers.map_or(Duration::from_secs(3600), |(_, until)| until - now);
@@ -347,19 +347,19 @@ impl TableJournal for Journal {
                 return;
             }
         }
-        self.hurry();
+        self.wake_committer();
     }
 
-    fn hurry(&self) {
+    fn wake_committer(&self) {
         let mut progress = self.progress();
         if !progress.written.is_empty() {
-            progress.hurried = true;
+            progress.must_commit = true;
             drop(progress);
             self.changed.notify_all();
         }
     }
 
-    fn is_later(&self) -> bool {
+    fn is_durable_later(&self) -> bool {
         self.options.syncs != SyncPolicy::Always && self.progress().failed.is_none()
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Progress {
     /// The last commit has everything that was ever done: the tables were closed before it.
     has_all: bool,
     /// A task waits for a commit that it cannot make: the thread does not linger.
-    pub(super) hurried: bool,
+    pub(super) must_commit: bool,
     /// The thread waits for the next reason to commit, and must be woken for it.
     pub(super) asleep: bool,
     /// A request waits for the disk, and the journal's thread has begun no round for it.
@@ -44,7 +44,7 @@ pub(super) struct Progress {
     /// The amount written with the latest commit that was noted.
     noted: SinceCheckpoint,
     /// The amount written when a checkpoint was asked for.
-    asked: SinceCheckpoint,
+    requested: SinceCheckpoint,
 }
 
 impl Progress {
@@ -80,10 +80,10 @@ impl Progress {
             return false;
         }
         (self.noted, self.info.log_bytes) = (written, written.bytes);
-        let before = if self.asked.checkpoint == written.checkpoint { self.asked.bytes } else { 0 };
+        let before = if self.requested.checkpoint == written.checkpoint { self.requested.bytes } else { 0 };
         let is_due = most.is_some_and(|most| written.bytes - before >= most);
         if is_due {
-            self.asked = written;
+            self.requested = written;
         }
         is_due
     }

@@ -126,7 +126,7 @@ fn has_newer(
         return Ok(true);
     }
     for (number, _) in segments {
-        if says_synced(disk, root, *number, 0, |synced| synced.1 == 0 && synced.0 > start.segment)? {
+        if records_sync(disk, root, *number, 0, |synced| synced.1 == 0 && synced.0 > start.segment)? {
             return Ok(true);
         }
     }
@@ -276,7 +276,7 @@ fn without_failed_starts(
 /// something was on the disk.
 fn was_there(disk: &dyn Disk, root: &Path, segments: &[(u64, PredecessorState)]) -> Result<bool> {
     for (number, _) in segments {
-        if says_synced(disk, root, *number, 0, |synced| synced != (0, 0))? {
+        if records_sync(disk, root, *number, 0, |synced| synced != (0, 0))? {
             return Ok(true);
         }
     }
@@ -339,7 +339,7 @@ fn refuse_synced(
 ) -> Result<()> {
     for (number, _) in segments {
         let from = if *number == end.0 { end.1 } else { 0 };
-        if says_synced(disk, root, *number, from, |synced| synced > end)? {
+        if records_sync(disk, root, *number, from, |synced| synced > end)? {
             return Err(damaged(path, "a record is not what was written", end.1));
         }
     }
@@ -349,7 +349,7 @@ fn refuse_synced(
 /// True if a whole commit of a segment from this offset on records a position on the disk for which `is_it` is true.
 ///
 /// The bytes before that commit may be damaged, including the head of the segment.
-fn says_synced(
+fn records_sync(
     disk: &dyn Disk,
     root: &Path,
     number: u64,

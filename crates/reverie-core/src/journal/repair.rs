@@ -2,7 +2,7 @@
 
 use super::recover::read_log;
 use super::replay::ReplayedManifest;
-use crate::checkpoint::folder_claim::read_alone;
+use crate::checkpoint::folder_claim::lock_for_reading;
 use crate::checkpoint::load::{damage, load_manifest};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::summary::LogStart;
@@ -41,7 +41,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
     if !has_journal(disk, root)? {
         return Ok(None);
     }
-    let _alone = read_alone(disk, root, "name one checkpoint's file instead, or wait until it has ended")?;
+    let _lock = lock_for_reading(disk, root, "name one checkpoint's file instead, or wait until it has ended")?;
     // Read again: a server may have ended since, and what it left is read under the lock.
     let Some(checkpoint) = latest(disk, root)? else { return Ok(None) };
     let manifest = Manifest::read(disk, &checkpoint)?;
@@ -131,7 +131,7 @@ pub fn repair(
     if store.found().is_some() {
         return Err(Error::InvalidArgument(format!("{} has checkpoints already: name an empty folder", to.display())));
     }
-    let _alone = read_alone(&**disk, root, "wait until it has ended")?;
+    let _lock = lock_for_reading(&**disk, root, "wait until it has ended")?;
     let mut losses = Vec::new();
     let manifest = newest_whole(&**disk, root, &mut losses)?;
     let start = manifest.summary.journal;

@@ -202,7 +202,7 @@ impl ReplayedManifest {
             table.copies.clear();
             table.leases.clear();
         }
-        for slot in change.gone {
+        for slot in change.removed {
             if let Some(row) = table.rows.get_mut(slot as usize) {
                 *row = None;
             }

@@ -4,7 +4,7 @@ use super::group::Journal;
 use super::options::JournalOptions;
 use super::recover::{JournalEnd, RecoveredJournal, changes_after, recover, recover_from};
 use super::replay::HeldLease;
-use crate::checkpoint::folder_claim::read_alone;
+use crate::checkpoint::folder_claim::lock_for_reading;
 use crate::checkpoint::load::load_manifest;
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{Disk, RestoreOutcome, SaveOutcome, Store, Summary, describe, latest};
@@ -199,7 +199,7 @@ impl Saver {
         let unless_older = |error| check_newest().err().unwrap_or(error);
         let is_continued = describe(&*self.disk, path).map_err(unless_older)?.journal.is_some();
         let instead = "name the server's address instead, or wait until it has ended";
-        let _alone = if is_continued { read_alone(&*self.disk, &root, instead)? } else { None };
+        let _alone = if is_continued { lock_for_reading(&*self.disk, &root, instead)? } else { None };
         let found = recover_from(&*self.disk, path, self.tables.bytes().0, false).map_err(unless_older)?;
         // Nor may a server that this process does not see have taken one meanwhile.
         check_newest()?;

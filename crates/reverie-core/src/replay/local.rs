@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
 
-fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> {
+fn sample(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> {
     Source::sample(tables, table, request).unwrap_or_else(|error| Ticket::done(Err(error)))
 }
 
 /// The draws that can be made now, which are done once it is durable that their items are used up; `None` if there are
 /// none.
-fn made_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
-    let mut ticket = asked(tables, table, request);
+fn sample_now(tables: &Tables, table: &str, request: SampleRequest) -> Option<Ticket<Draws>> {
+    let mut ticket = sample(tables, table, request);
     ticket.withdraw();
     match ticket.poll() {
         Some(Ok(draws)) if draws.is_empty() => None,
@@ -43,7 +43,7 @@ fn durably<T: Outcome + Send + Sync + Unpin + 'static>(
     change: impl FnOnce(&SharedTable) -> Result<T>,
 ) -> Ticket<T> {
     match Tables::get(tables, table) {
-        Ok(table) => table.once_durable(Ticket::done(change(table))),
+        Ok(table) => table.durable_request(Ticket::done(change(table))),
         Err(error) => Ticket::done(Err(error)),
     }
 }
@@ -85,19 +85,19 @@ impl Replay for Tables {
         _: &BatchOptions<'_>,
         _: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        asked(self, table, request).map(SampleOutcome::whole)
+        sample(self, table, request).map(SampleOutcome::whole)
     }
 
     fn sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
-        made_now(self, table, request(at_most))
-            .unwrap_or_else(|| asked(self, table, request(1)))
+        sample_now(self, table, request(at_most))
+            .unwrap_or_else(|| sample(self, table, request(1)))
             .map(SampleOutcome::runs)
     }
 
     fn try_sample_available(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<SampleOutcome> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        made_now(self, table, request).unwrap_or_else(none).map(SampleOutcome::runs)
+        sample_now(self, table, request).unwrap_or_else(none).map(SampleOutcome::runs)
     }
 
     fn try_sample(
@@ -108,17 +108,17 @@ impl Replay for Tables {
         _: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
         let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
-        made_now(self, table, request).unwrap_or_else(none).map(one_batch)
+        sample_now(self, table, request).unwrap_or_else(none).map(one_batch)
     }
 
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| Tables::get(&self, table).map(drop))?;
-        let prefetcher = Prefetcher::new(self, schedule, Planner::new(reading), allocate).map_err(|error| {
+        let prefetcher = Prefetcher::new(self, schedule, Planner::new(read_options), allocate).map_err(|error| {
             Error::Unavailable(format!("the thread that prefetches batches could not be started: {error}"))
         })?;
         Ok(Box::new(prefetcher))
@@ -257,7 +257,7 @@ impl Batches for Prefetcher {
         match Prefetcher::next(self, timeout)? {
             None => Some(Ok(None)),
             // The table was closed meanwhile: the next error reports it.
-            Some(Ok(batch)) if batch.draws.lease.tenure() != LeaseState::Held => None,
+            Some(Ok(batch)) if batch.draws.lease.lease_state() != LeaseState::Held => None,
             Some(batch) => Some(batch.map(|batch| Some(DrawnBatch::Gathered(batch)))),
         }
     }
@@ -270,6 +270,6 @@ impl Batches for Prefetcher {
         let unfinished = (!unfinished.is_empty()).then_some(DrawnBatch::Items(unfinished));
         let left = ready.into_iter().map(DrawnBatch::Gathered).chain(unfinished);
         // Dropped draws go back to their tables.
-        left.filter(|drawn| drawn.tenure() == LeaseState::Held).collect()
+        left.filter(|drawn| drawn.lease_state() == LeaseState::Held).collect()
     }
 }

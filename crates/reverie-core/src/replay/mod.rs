@@ -27,13 +27,13 @@ pub trait Replay: Sink {
 
     /// Draws items, all of them as one batch. Dropping the ticket withdraws the request.
     ///
-    /// `reading` is for tables that gather the batch elsewhere. `timeout` goes to a server, which then reports why a
-    /// draw is late; without it, or if the tables are here, the caller ends the wait itself.
+    /// `read_options` is for tables that gather the batch elsewhere. `timeout` goes to a server, which then reports why
+    /// a draw is late; without it, or if the tables are here, the caller ends the wait itself.
     fn sample(
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome>;
 
@@ -54,7 +54,7 @@ pub trait Replay: Sink {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome>;
 
@@ -62,12 +62,12 @@ pub trait Replay: Sink {
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>>;
 
     /// Reads items by key; removes nothing and counts no draws. Dropping the ticket withdraws the request.
-    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome>;
+    fn get(&self, table: &str, keys: &[i64], read_options: &BatchOptions<'_>) -> Ticket<SampleOutcome>;
 
     /// Finds items by their metadata in the table. Returns one batch of metadata, without arrays.
     fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome>;
@@ -157,8 +157,8 @@ pub trait Replay: Sink {
 
 /// Batches that are made ahead of their reader.
 ///
-/// Their draws are leased: each is [handed over](crate::sample::Lease::hand_over) to the program. Those that it has not
-/// taken go back to their tables when they, or the whole, are dropped.
+/// Their draws are leased: each is [acknowledged](crate::sample::Lease::try_acknowledge) when the program takes it.
+/// Those that it has not taken go back to their tables when they, or the whole, are dropped.
 pub trait Batches: Send {
     /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Some(Ok(None))` at the end.
     ///

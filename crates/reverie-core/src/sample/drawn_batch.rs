@@ -49,7 +49,7 @@ impl DrawnBatch {
     }
 
     /// Removes the lease: the caller decides whether the draws reach their reader. Until it is
-    /// [handed over](Lease::hand_over), dropping it returns them to their tables.
+    /// [acknowledged](Lease::try_acknowledge), dropping it returns them to their tables.
     pub fn take_lease(&mut self) -> Lease {
         std::mem::take(match self {
             Self::Items(draws) => &mut draws.lease,
@@ -59,11 +59,11 @@ impl DrawnBatch {
     }
 
     /// The state of the draws' lease: whether they may be given to their reader. Draws that are not leased may.
-    pub fn tenure(&self) -> LeaseState {
+    pub fn lease_state(&self) -> LeaseState {
         match self {
-            Self::Items(draws) => draws.lease.tenure(),
-            Self::Gathered(batch) => batch.draws.lease.tenure(),
-            Self::Arrays(arrays) => arrays.lease.tenure(),
+            Self::Items(draws) => draws.lease.lease_state(),
+            Self::Gathered(batch) => batch.draws.lease.lease_state(),
+            Self::Arrays(arrays) => arrays.lease.lease_state(),
         }
     }
 

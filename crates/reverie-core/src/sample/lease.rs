@@ -16,13 +16,13 @@ pub trait Lender: Send + Sync {
 
     /// The draws of these keys are about to be their reader's: as [`Lender::acknowledge`], unless they are back in
     /// their tables. False if they are: nothing is done then.
-    fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool;
+    fn try_acknowledge(&self, lessee: &Lessee, keys: &[Key]) -> bool;
 
     /// The draws of these keys did not reach their reader: they are undone.
-    fn give_back(&self, lessee: &Lessee, keys: &[Key]);
+    fn return_draws(&self, lessee: &Lessee, keys: &[Key]);
 
     /// The state of the lease: whether the draws are still those of this request.
-    fn tenure(&self, _: &Lessee) -> LeaseState {
+    fn lease_state(&self, _: &Lessee) -> LeaseState {
         LeaseState::Held
     }
 }
@@ -81,9 +81,9 @@ impl Lease {
     ///
     /// False if they are: the reader must not have them. If several tables lent, the answer of the first holds for all,
     /// and the draws of the others go back, too.
-    pub fn hand_over(mut self) -> bool {
+    pub fn try_acknowledge(mut self) -> bool {
         let Some(LeasedDraws { lender, lessee, keys, .. }) = self.0.first() else { return true };
-        if !lender.upgrade().is_some_and(|lender| lender.hand_over(lessee, keys)) {
+        if !lender.upgrade().is_some_and(|lender| lender.try_acknowledge(lessee, keys)) {
             return false;
         }
         self.0.remove(0);
@@ -101,24 +101,25 @@ impl Lease {
     }
 
     /// Undoes the draws at these positions among those of the request, and keeps the others, which move up.
-    pub fn give_back(&mut self, draws: Range<usize>) {
+    pub fn return_draws(&mut self, draws: Range<usize>) {
         // The latest draws go back first.
         for LeasedDraws { lender, lessee, keys, start } in self.0.iter_mut().rev() {
             let [from, to] = [draws.start, draws.end].map(|at| at.saturating_sub(*start).min(keys.len()));
             let back: Vec<Key> = keys.drain(from..to).collect();
             *start -= start.saturating_sub(draws.start).min(draws.len());
             if let (false, Some(lender)) = (back.is_empty(), lender.upgrade()) {
-                lender.give_back(lessee, &back);
+                lender.return_draws(lessee, &back);
             }
         }
         self.0.retain(|lent| !lent.keys.is_empty());
     }
 
     /// The state of the lease: whether all draws may be given to their reader.
-    pub fn tenure(&self) -> LeaseState {
-        let tenure =
-            |lent: &LeasedDraws| lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.tenure(&lent.lessee));
-        self.0.iter().map(tenure).max().unwrap_or(LeaseState::Held)
+    pub fn lease_state(&self) -> LeaseState {
+        let lease_state = |lent: &LeasedDraws| {
+            lent.lender.upgrade().map_or(LeaseState::Ended, |lender| lender.lease_state(&lent.lessee))
+        };
+        self.0.iter().map(lease_state).max().unwrap_or(LeaseState::Held)
     }
 
     /// Takes over the draws of another lease, behind those that it holds.
@@ -139,7 +140,7 @@ impl Drop for Lease {
         // The latest draws go back first.
         for LeasedDraws { lender, lessee, keys, .. } in self.0.drain(..).rev() {
             if let Some(lender) = lender.upgrade() {
-                lender.give_back(&lessee, &keys);
+                lender.return_draws(&lessee, &keys);
             }
         }
     }
@@ -169,11 +170,11 @@ mod tests {
     impl Lender for ReturnedDraws {
         fn acknowledge(&self, _: &Lessee, _: &[Key]) {}
 
-        fn hand_over(&self, _: &Lessee, _: &[Key]) -> bool {
+        fn try_acknowledge(&self, _: &Lessee, _: &[Key]) -> bool {
             true
         }
 
-        fn give_back(&self, _: &Lessee, keys: &[Key]) {
+        fn return_draws(&self, _: &Lessee, keys: &[Key]) {
             lock(&self.0).extend_from_slice(keys);
         }
     }
@@ -196,15 +197,15 @@ mod tests {
         // Draws: a b c of the first table, two of a table that keeps its items, then a b c of the second.
         let mut all = lease(&first, &[a, b, c]);
         all.join_behind(lease(&second, &[a, b, c]), 5);
-        all.give_back(6..7);
+        all.return_draws(6..7);
         assert_eq!((first.take(), second.take(), all.len()), (vec![], vec![b], 5));
         // Now: a b c, two, a c.
-        all.give_back(2..6);
+        all.return_draws(2..6);
         assert_eq!((first.take(), second.take(), all.len()), (vec![c], vec![a], 3));
         // Now: a b, c.
-        all.give_back(2..3);
+        all.return_draws(2..3);
         assert_eq!((first.take(), second.take(), all.len()), (vec![], vec![c], 2));
-        all.give_back(0..1);
+        all.return_draws(0..1);
         drop(all);
         assert_eq!((first.take(), second.take()), (vec![a, b], vec![]));
     }

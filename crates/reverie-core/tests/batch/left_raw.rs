@@ -80,14 +80,14 @@ fn cells_that_are_being_sent_count_for_the_memory_of_their_chunk() {
     let items = items(&writer);
     seal(writer);
     let split = Split::new(&Arc::new(plan_of(&items)), 1).unwrap();
-    let lying = split.lying(&Draws { items: items.to_vec(), ..Draws::default() }).unwrap();
+    let contiguous = split.contiguous_cells(&Draws { items: items.to_vec(), ..Draws::default() }).unwrap();
     let before = meter.live_bytes();
     drop(items);
     assert_eq!(
-        lying.iter().flat_map(|cells| cells.as_ref().to_vec()).collect::<Vec<_>>(),
+        contiguous.iter().flat_map(|cells| cells.as_ref().to_vec()).collect::<Vec<_>>(),
         [noise(1), noise(3)].concat()
     );
     assert_eq!((meter.live_bytes(), meter.live_chunks()), (before, 1));
-    drop((lying, split));
+    drop((contiguous, split));
     assert_eq!(meter.live_bytes(), 0);
 }

@@ -25,9 +25,9 @@ pub fn gather_split(plan: &Plan, items: &[Item], least: usize) -> Option<Vec<Vec
     let plan = Arc::new(plan.clone());
     let split = Split::new(&plan, least)?;
     let draws = Draws { items: items.to_vec(), ..Draws::default() };
-    let lying = split.lying(&draws)?;
-    assert!(lying.iter().all(|cells| cells.as_ref().len() >= least));
-    let mut large = lying.iter().flat_map(|cells| cells.as_ref().to_vec());
+    let contiguous = split.contiguous_cells(&draws)?;
+    assert!(contiguous.iter().all(|cells| cells.as_ref().len() >= least));
+    let mut large = contiguous.iter().flat_map(|cells| cells.as_ref().to_vec());
     let is_large = |index: &usize| split.large().contains(index);
     let rest = (0..plan.outputs.len()).filter(|index| !is_large(index)).map(|index| plan.outputs[index].bytes());
     let mut arrays: Vec<Vec<MaybeUninit<u8>>> = rest.map(|bytes| vec![MaybeUninit::new(0xaa); bytes]).collect();

@@ -147,7 +147,7 @@ fn keys_that_were_given_out_after_the_checkpoint_are_stale_after_its_restore() {
     let disk = FakeDisk::default();
     save(&store(&disk, KEEP), &before);
     // Each slot has a next tenant, whose key is lost with the process.
-    let next_tenants = |tables: &Tables, rows: &mut Rows, keys: &[i64]| {
+    let reuse_slots = |tables: &Tables, rows: &mut Rows, keys: &[i64]| {
         tables.get("t").unwrap().delete(keys).unwrap();
         let mut found = Vec::new();
         while found.len() < keys.len() {
@@ -160,12 +160,12 @@ fn keys_that_were_given_out_after_the_checkpoint_are_stale_after_its_restore() {
         found.sort_unstable();
         found
     };
-    let lost = next_tenants(&before, &mut rows, &kept);
+    let lost = reuse_slots(&before, &mut rows, &kept);
     let (after, _) = restore(&disk, all);
     let table = after.get("t").unwrap();
     assert_eq!(table.update(&kept, &[2.0; 10], None).unwrap().applied, 10, "keys of the checkpoint hold");
     assert_eq!(table.update(&lost, &[2.0; 10], None).unwrap().stale, 10);
-    let new = next_tenants(&after, &mut Rows::new(&after), &kept);
+    let new = reuse_slots(&after, &mut Rows::new(&after), &kept);
     let slots = |keys: &[i64]| {
         let mut slots: Vec<u32> = keys.iter().map(|key| item::Key::from(*key).slot()).collect();
         slots.sort_unstable();

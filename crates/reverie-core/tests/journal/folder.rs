@@ -163,7 +163,7 @@ fn lock() -> PathBuf {
 fn is_read(disk: &FakeDisk, until: Duration, then: impl Fn(&FakeDisk) -> Option<Box<dyn Send>> + Send + 'static) {
     let mut reader = Some(disk.lock_to_read(&lock()).unwrap().expect("no server is there"));
     let (theirs, mut kept) = (disk.clone(), None);
-    disk.at_waits(move |waited| {
+    disk.on_wait(move |waited| {
         if waited >= until && reader.take().is_some() {
             kept = then(&theirs);
         }
@@ -220,7 +220,7 @@ fn a_start_that_is_cancelled_waits_for_no_command() {
     let reader = disk.lock_to_read(&lock()).unwrap().expect("no server is there");
     let (cancel, theirs) = (Arc::new(AtomicBool::new(false)), Arc::new(CancellableDisk(disk.clone())));
     let flag = Arc::clone(&cancel);
-    disk.at_waits(move |waited| flag.store(waited >= Duration::from_secs(1), Relaxed));
+    disk.on_wait(move |waited| flag.store(waited >= Duration::from_secs(1), Relaxed));
     let store = Store::new(theirs, PathBuf::from(ROOT), RetentionPolicy { count: 1, max_age: None }).unwrap();
     let refused = cancellable(cancel, || store.hold()).unwrap_err();
     assert!(refused.to_string().contains("interrupted"), "{refused}");

@@ -197,7 +197,7 @@ impl FakeDisk {
     }
 
     /// Calls this at the end of each wait, with how long callers have waited, in all.
-    pub fn at_waits(&self, call: impl FnMut(Duration) + Send + 'static) {
+    pub fn on_wait(&self, call: impl FnMut(Duration) + Send + 'static) {
         self.state().waits = Some(Box::new(call));
     }
 

@@ -96,9 +96,9 @@ fn draws_are_handed_over_until_their_table_is_closed_and_are_in_its_last_checkpo
     let mut all = one(queue("q", 10));
     all.insert(&[1.0, 2.0]);
     let [mut first, mut second] = [all.draw(leased(1)), all.draw(leased(1))];
-    assert!(std::mem::take(&mut first.lease).hand_over());
+    assert!(std::mem::take(&mut first.lease).try_acknowledge());
     all.table.close();
-    assert!(!std::mem::take(&mut second.lease).hand_over(), "the next server has it");
+    assert!(!std::mem::take(&mut second.lease).try_acknowledge(), "the next server has it");
     assert_eq!((all.table.info().leased, all.table.info().size), (0, 1));
 }
 
@@ -332,7 +332,7 @@ fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
     // And the table goes on with its leases.
     assert_eq!((*table.counters(), table.leased(), table.len()), (counters, 2, 2));
     table.acknowledge(&LESSEE, &keys[..1]);
-    table.give_back(&LESSEE, &keys[1..2]);
+    table.return_draws(&LESSEE, &keys[1..2]);
     let mut rest = Draws::default();
     table.draw(4, 0, &mut rest);
     assert_eq!(values(&rest), [2.0, 3.0, 4.0]);

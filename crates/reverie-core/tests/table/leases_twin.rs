@@ -15,7 +15,7 @@ enum Op {
     Insert(f64),
     Lease(usize),
     /// Gives back the lease at that index (modulo).
-    GiveBack(usize),
+    ReturnDraws(usize),
     /// Draws that are acknowledged at once.
     Draw(usize),
 }
@@ -24,7 +24,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0..4_u8).prop_map(|p| Op::Insert(f64::from(p))),
         3 => (1..4_usize).prop_map(Op::Lease),
-        3 => (0..9_usize).prop_map(Op::GiveBack),
+        3 => (0..9_usize).prop_map(Op::ReturnDraws),
         2 => (1..3_usize).prop_map(Op::Draw),
     ]
 }
@@ -93,12 +93,14 @@ proptest! {
                     table.draw(n, 0, &mut draws);
                     leases.push(draws.keys);
                 }
-                Op::GiveBack(at) if !leases.is_empty() => table.give_back(&LESSEE, &leases.swap_remove(at % leases.len())),
-                Op::GiveBack(_) | Op::Draw(_) => {}
+                Op::ReturnDraws(at) if !leases.is_empty() => {
+                    table.return_draws(&LESSEE, &leases.swap_remove(at % leases.len()));
+                }
+                Op::ReturnDraws(_) | Op::Draw(_) => {}
             }
             let _ = (table.take_dropped(), twin.take_dropped());
         }
-        leases.drain(..).for_each(|keys| table.give_back(&LESSEE, &keys));
+        leases.drain(..).for_each(|keys| table.return_draws(&LESSEE, &keys));
         // Items that came back beyond the bounds leave with the next change.
         table.configure(Default::default()).unwrap();
         same(&mut table, &mut twin)?;
@@ -125,7 +127,7 @@ proptest! {
                     prop_assert_eq!(twin.insert(rows.item(value), priority, 0), key);
                 }
                 Op::Insert(_) => prop_assert!(!twin.can_insert()),
-                Op::Lease(n) | Op::GiveBack(n) | Op::Draw(n) => {
+                Op::Lease(n) | Op::ReturnDraws(n) | Op::Draw(n) => {
                     let mut draws = Draws { lessee: Some(LESSEE), ..Draws::default() };
                     let mut plain = Draws::default();
                     table.draw(n, 0, &mut draws);

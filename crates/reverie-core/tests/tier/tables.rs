@@ -239,10 +239,10 @@ fn a_disk_that_is_full_holds_inserts_back_with_that_reason_until_it_has_room() {
     let entered = waiting.iter().filter(|ticket| ticket.is_done()).count();
     assert!(entered < 10, "{entered} of 20 are in");
     let why = table.why();
-    assert!(
-        matches!(&why.insert_reason, Some(InsertReason::Memory { trouble: Some(trouble), .. }) if trouble.contains("writing a chunk failed")),
-        "{why}"
-    );
+    let Some(InsertReason::Memory { stall_reason: Some(stall_reason), .. }) = &why.insert_reason else {
+        panic!("{why}")
+    };
+    assert!(stall_reason.contains("writing a chunk failed"), "{why}");
     refusing.writes.store(false, Ordering::SeqCst);
     waiting.into_iter().for_each(|ticket| _ = done(Ok(ticket)).unwrap());
     assert_eq!(table.why().insert_reason, None);

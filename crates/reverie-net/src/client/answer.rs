@@ -144,7 +144,7 @@ fn info_of(info: proto::ServerInfo) -> Result<Info> {
 }
 
 /// Describes a request for a message: "sampling from table 'replay'".
-pub(super) fn doing(body: Option<&Body>) -> String {
+pub(super) fn describe_request(body: Option<&Body>) -> String {
     match body {
         None => "asking for the server's tables".to_owned(),
         Some(Body::Sample(sample)) => {

@@ -10,33 +10,37 @@ use tokio::time::Instant;
 
 /// The time for which inserts, and requests that no caller waits for, are gathered after others were sent.
 /// It is cut short when a caller waits for them.
-const NAP: Duration = Duration::from_micros(300);
+const COALESCE_TIME: Duration = Duration::from_micros(300);
 /// After this time with nothing else to send, the client reports to the server what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
 
 /// The time for which a client that ends waits for the server to notice.
-const FAREWELL: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The interval at which an idle client checks whether the state that the server keeps for it is still used.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs the connection until the client ends (`Ok`) or the connection fails (`Err`).
-pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
+pub(super) async fn run_connection<O: Outlet, I: Inlet>(
+    engine: &mut Engine,
+    outlet: &mut O,
+    inlet: &mut I,
+) -> Result<()> {
     let outbox = std::sync::Arc::clone(&engine.outbox);
-    let mut quiet = IdleTimers::default();
+    let mut timers = IdleTimers::default();
     loop {
-        let idle = if quiet.nap.is_some() { TaskState::Napping } else { TaskState::Sleeping };
+        let idle = if timers.coalesce.is_some() { TaskState::Coalescing } else { TaskState::Sleeping };
         engine.ask_for_the_disk();
-        if engine.absorb(idle) && engine.has_untold() {
-            quiet.tidy_later();
+        if engine.take_queued(idle) && engine.has_unreported() {
+            timers.tidy_later();
         }
         engine.expire();
         if engine.should_end() {
-            let leaving = take_leave(engine, outlet, inlet);
-            let _ = tokio::time::timeout(FAREWELL, leaving).await;
+            let leaving = disconnect(engine, outlet, inlet);
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, leaving).await;
             return Ok(());
         }
         let sends = engine.has_message();
-        let tidies = !sends && quiet.tidies;
+        let tidies = !sends && timers.tidies;
         let bytes = match (sends, tidies) {
             (true, _) => engine.next_bytes(O::MESSAGE_BYTES),
             (false, true) => {
@@ -45,18 +49,18 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
             }
             (false, false) => 0,
         };
-        let timer = engine.next_timer().into_iter().chain(quiet.timer()).min();
+        let timer = engine.next_timer().into_iter().chain(timers.timer()).min();
         tokio::select! {
             biased;
             ready = outlet.ready(bytes), if sends || tidies || outlet.is_pressed() => {
                 ready?;
                 if sends {
-                    quiet.sent(engine.send(outlet)?);
+                    timers.sent(engine.send(outlet)?);
                 } else if tidies {
-                    quiet = IdleTimers::default();
+                    timers = IdleTimers::default();
                     engine.tidy(outlet)?;
                     if engine.encoder.names_any() {
-                        quiet.tidy = Some(Instant::now() + LOOK_AGAIN);
+                        timers.tidy = Some(Instant::now() + IDLE_CHECK_INTERVAL);
                     }
                 }
             }
@@ -66,12 +70,12 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                     return Err(Error::Unavailable(format!("the server at {address} closed the connection")));
                 };
                 engine.take(arrived)?;
-                if engine.has_untold() {
-                    quiet.tidy_later();
+                if engine.has_unreported() {
+                    timers.tidy_later();
                 }
             }
             () = outbox.wake.notified() => {}
-            () = until(timer) => quiet.wake(Instant::now()),
+            () = until(timer) => timers.wake(Instant::now()),
             // The work that was taken may have led to no message, or the outlet takes none.
             () = outbox.sleeps(idle) => {}
         }
@@ -79,7 +83,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
 }
 
 /// Tells the server that the client ends and what it received, and waits until the server closes the connection.
-async fn take_leave<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
+async fn disconnect<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
     outlet.ready(0).await?;
     engine.leave(outlet)?;
     loop {
@@ -102,7 +106,7 @@ pub(super) async fn until(timer: Option<Instant>) {
 /// The times at which the task wakes although nothing happens.
 #[derive(Default)]
 struct IdleTimers {
-    nap: Option<Instant>,
+    coalesce: Option<Instant>,
     tidy: Option<Instant>,
     /// True when it is time to tidy.
     tidies: bool,
@@ -110,17 +114,17 @@ struct IdleTimers {
 
 impl IdleTimers {
     fn timer(&self) -> Option<Instant> {
-        self.nap.into_iter().chain(self.tidy).min()
+        self.coalesce.into_iter().chain(self.tidy).min()
     }
 
     /// Starts the timers after a message was sent.
-    fn sent(&mut self, said: MessageKind) {
-        if said == MessageKind::Other {
+    fn sent(&mut self, kind: MessageKind) {
+        if kind == MessageKind::Other {
             return;
         }
         let now = Instant::now();
-        self.nap = Some(now + NAP);
-        if said == MessageKind::Insert {
+        self.coalesce = Some(now + COALESCE_TIME);
+        if kind == MessageKind::Insert {
             self.tidy = Some(now + TIDY);
         }
     }
@@ -131,8 +135,8 @@ impl IdleTimers {
     }
 
     fn wake(&mut self, now: Instant) {
-        if self.nap.is_some_and(|nap| nap <= now) {
-            self.nap = None;
+        if self.coalesce.is_some_and(|coalesce| coalesce <= now) {
+            self.coalesce = None;
         }
         if self.tidy.is_some_and(|tidy| tidy <= now) {
             (self.tidy, self.tidies) = (None, true);

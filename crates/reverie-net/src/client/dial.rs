@@ -1,11 +1,11 @@
 //! Making a connection: the choice of transport, and the greeting.
 
-use super::incoming::farewell;
+use super::incoming::goodbye_error;
 use crate::endpoint::{EndpointOptions, Transport};
 use crate::grpc::client::{Dialer, GrpcInlet, GrpcOutlet};
-use crate::grpc::connector::Connect;
+use crate::grpc::connector::Connector;
 use crate::local::{self, LocalInlet, LocalOutlet};
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
 use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Everything that is needed to connect.
-pub(super) struct ConnectionDialer {
+pub(super) struct SessionDialer {
     dialer: Dialer,
     transport: Transport,
     token: Option<Token>,
@@ -48,15 +48,15 @@ pub(super) struct EstablishedConnection {
     pub(super) round_trip: Duration,
 }
 
-impl ConnectionDialer {
+impl SessionDialer {
     /// Checks the options. `session` must be unique.
     pub(super) fn new(
         options: &EndpointOptions,
-        connect: Arc<dyn Connect>,
+        connector: Arc<dyn Connector>,
         traffic: Arc<Traffic>,
         session: [u8; 16],
     ) -> Result<Self> {
-        let dialer = Dialer::new(options, connect, Arc::clone(&traffic))?;
+        let dialer = Dialer::new(options, connector, Arc::clone(&traffic))?;
         if options.patience.is_zero() {
             return Err(Error::InvalidArgument("patience must be more than 0 seconds".to_owned()));
         }
@@ -80,10 +80,10 @@ impl ConnectionDialer {
     }
 
     async fn connect(&self, resume: bool) -> Result<EstablishedConnection> {
-        let mut line = self.dialer.dial().await?;
-        let asked = Instant::now();
-        let description = line.describe().await?;
-        let round_trip = asked.elapsed();
+        let mut connection = self.dialer.dial().await?;
+        let started = Instant::now();
+        let description = connection.describe().await?;
+        let round_trip = started.elapsed();
         if description.protocol != PROTOCOL {
             return Err(Error::Protocol(format!(
                 "{} speaks version {} of the protocol (package {}), this client version {PROTOCOL}: install the same \
@@ -98,15 +98,15 @@ impl ConnectionDialer {
                     let reason = "the server is on this host".to_owned();
                     return Ok(EstablishedConnection { halves, hello, description, reason, round_trip });
                 }
-                Err(error) if self.transport == Transport::SharedMemory => return Err(self.insists(error)),
+                Err(error) if self.transport == Transport::SharedMemory => return Err(self.shared_memory_error(error)),
                 Err(why) => why.to_string(),
             },
         };
         if self.transport == Transport::Auto {
             reason = format!("shared memory is not available: {reason}");
         }
-        let (mut sending, mut receiving) = line.session(self.hello(resume, Vec::new())).await?;
-        let hello = self.greeted(converse(&mut sending, &mut receiving, None).await?)?;
+        let (mut sending, mut receiving) = connection.session(self.hello(resume, Vec::new())).await?;
+        let hello = self.server_hello(send_and_receive(&mut sending, &mut receiving, None).await?)?;
         Ok(EstablishedConnection {
             halves: ConnectionHalves::Grpc(sending, receiving),
             hello,
@@ -124,18 +124,18 @@ impl ConnectionDialer {
     ) -> Result<(ConnectionHalves, proto::ServerHello)> {
         let (mut outlet, mut inlet) = local::connect(&description.local_socket, &self.traffic).await?;
         let nonce = token::nonce()?;
-        let hello = Asked::Hello(self.hello(resume, nonce.to_vec()));
-        let said = match converse(&mut outlet, &mut inlet, Some(hello)).await? {
+        let hello = ClientBody::Hello(self.hello(resume, nonce.to_vec()));
+        let reply = match send_and_receive(&mut outlet, &mut inlet, Some(hello)).await? {
             Some(Body::Challenge(challenge)) => {
                 let proof = self.prove(&nonce, challenge, &description.local_socket)?;
-                converse(&mut outlet, &mut inlet, Some(Asked::Proof(proof))).await?
+                send_and_receive(&mut outlet, &mut inlet, Some(ClientBody::Proof(proof))).await?
             }
             Some(Body::Hello(_)) if description.wants_token && self.token.is_some() => {
-                return Err(impostor(&description.local_socket));
+                return Err(unauthenticated_server(&description.local_socket));
             }
-            said => said,
+            reply => reply,
         };
-        let hello = self.greeted(said)?;
+        let hello = self.server_hello(reply)?;
         if hello.incarnation != description.incarnation {
             let reason = "the Unix socket of that name on this host belongs to another server";
             return Err(Error::Unavailable(reason.to_owned()));
@@ -144,7 +144,7 @@ impl ConnectionDialer {
     }
 
     /// The error for a client that accepts shared memory only.
-    fn insists(&self, error: Error) -> Error {
+    fn shared_memory_error(&self, error: Error) -> Error {
         let with_advice = |why: String| {
             let address = &self.address;
             format!(
@@ -161,20 +161,20 @@ impl ConnectionDialer {
     /// The proof that this end has the token, made only after the other end has proven it.
     fn prove(&self, client_nonce: &[u8; NONCE_BYTES], challenge: proto::Challenge, path: &str) -> Result<proto::Proof> {
         let token = self.token.as_ref().ok_or_else(|| Error::Unauthenticated(token::wrong(false)))?;
-        let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| impostor(path))?;
+        let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| unauthenticated_server(path))?;
         let exchange = Exchange { session: &self.session, client_nonce, server_nonce };
         match token.is_proven(Prover::Server, &exchange, &challenge.proof) {
             true => Ok(proto::Proof { proof: token.proof(Prover::Client, &exchange) }),
-            false => Err(impostor(path)),
+            false => Err(unauthenticated_server(path)),
         }
     }
 
     /// The server's hello, or the reason why there is none.
-    fn greeted(&self, said: Option<Body>) -> Result<proto::ServerHello> {
+    fn server_hello(&self, reply: Option<Body>) -> Result<proto::ServerHello> {
         let address = &self.address;
-        match said {
+        match reply {
             Some(Body::Hello(hello)) => Ok(hello),
-            Some(Body::Goodbye(goodbye)) => Err(farewell(address, goodbye)),
+            Some(Body::Goodbye(goodbye)) => Err(goodbye_error(address, goodbye)),
             Some(_) => Err(Error::Protocol(format!("{address} sent no hello"))),
             None => Err(Error::Unavailable(format!("{address} closed the connection before its hello"))),
         }
@@ -192,13 +192,17 @@ impl ConnectionDialer {
 }
 
 /// The error for a process that listens in the server's place without knowing the token. It learns nothing.
-fn impostor(path: &str) -> Error {
+fn unauthenticated_server(path: &str) -> Error {
     Error::Unauthenticated(format!("the process that listens on {path} did not prove that it knows the token"))
 }
 
 /// Sends the message if there is one, and waits for the reply. `None` if the server closes the connection.
-async fn converse<O: Outlet, I: Inlet>(outlet: &mut O, inlet: &mut I, ask: Option<Asked>) -> Result<Option<Body>> {
-    if let Some(body) = ask {
+async fn send_and_receive<O: Outlet, I: Inlet>(
+    outlet: &mut O,
+    inlet: &mut I,
+    message: Option<ClientBody>,
+) -> Result<Option<Body>> {
+    if let Some(body) = message {
         outlet.ready(0).await?;
         outlet.send(proto::ClientMessage { body: Some(body), ..Default::default() })?;
     }

@@ -50,11 +50,11 @@ pub(super) struct Engine {
     /// The time until which the client connects again only to report that.
     pub(super) reports_until: Option<Instant>,
     /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
-    pub(super) begins_again: bool,
+    pub(super) must_list_open: bool,
     /// The time when the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
     /// The error of the last attempt to connect.
-    pub(super) trouble: String,
+    pub(super) last_error: String,
     // The state of the current connection.
     pub(super) encoder: Encoder,
     pub(super) credit: u64,
@@ -94,9 +94,9 @@ impl Engine {
             reported_below: 1,
             has_leased: false,
             reports_until: None,
-            begins_again: false,
+            must_list_open: false,
             outage: Some(Instant::now()),
-            trouble: String::new(),
+            last_error: String::new(),
             encoder: Encoder::default(),
             credit: 0,
             round_trip: RoundTrip::default(),
@@ -106,16 +106,16 @@ impl Engine {
         }
     }
 
-    /// Calls [`Engine::absorb`] until nothing is left.
+    /// Calls [`Engine::take_queued`] until nothing is left.
     /// Needed before the task sleeps: callers would otherwise believe that the task looks again.
-    pub(super) fn absorb_all(&mut self, idle: TaskState) {
-        while self.absorb(idle) {}
+    pub(super) fn take_all_queued(&mut self, idle: TaskState) {
+        while self.take_queued(idle) {}
     }
 
     /// Takes the work that callers left; false if there was none.
     /// If there was none, callers wake the task according to `idle`. Otherwise they do not, and the task must look
     /// again before it sleeps: see [`Outbox::sleeps`].
-    pub(super) fn absorb(&mut self, idle: TaskState) -> bool {
+    pub(super) fn take_queued(&mut self, idle: TaskState) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
@@ -228,7 +228,7 @@ impl Engine {
     pub(super) fn fail_all(&mut self, error: &Error) {
         if self.inserts.again() > 0 {
             // An earlier server had confirmed them: a request for the disk reports it, this one or the next.
-            self.requests.doubt(error.clone());
+            self.requests.fail_disk_requests(error.clone());
         }
         self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
@@ -250,7 +250,7 @@ impl Engine {
         if timer > now {
             return;
         }
-        let (address, trouble, outage) = (self.outbox.address(), &self.trouble, self.outage);
+        let (address, last_error, outage) = (self.outbox.address(), &self.last_error, self.outage);
         let patience = self.patience;
         let (withdrawn, returned) = self.requests.expire(now, outage, patience, |waited, what| {
             let seconds = waited.as_secs_f64();
@@ -260,20 +260,21 @@ impl Engine {
                 ));
             };
             let is_patient = now.saturating_duration_since(begun) < patience;
-            if trouble.is_empty() && is_patient {
+            if last_error.is_empty() && is_patient {
                 return Error::Deadline(format!(
                     "the connection to {address} is still being made after {seconds:.1} s, which a first call waits for"
                 ));
             }
-            let trouble = if trouble.is_empty() { "no answer yet" } else { trouble };
+            let last_error = if last_error.is_empty() { "no answer yet" } else { last_error };
             if is_patient {
                 // The caller's deadline was sooner than the client's patience with the server.
                 return Error::Deadline(format!(
-                    "{address} could not be reached for {seconds:.1} s while {what} ({trouble}); does a server run there?"
+                    "{address} could not be reached for {seconds:.1} s while {what} ({last_error}); does a server run \
+                     there?"
                 ));
             }
             Error::Unavailable(format!(
-                "{address} could not be reached for {seconds:.1} s while {what}: {trouble}; does a server run there?"
+                "{address} could not be reached for {seconds:.1} s while {what}: {last_error}; does a server run there?"
             ))
         });
         if outage.is_none() {
@@ -293,11 +294,11 @@ impl Engine {
         self.outage = Some(now);
         self.reports_until = self.reports_until.or(self.has_leased.then_some(now + REPORTS_WITHIN));
         self.outbox.set_held(false);
-        self.trouble = error.to_string();
+        self.last_error = error.to_string();
         self.cancels.clear();
         self.answered.clear();
         self.reported_below = 0;
-        self.begins_again = true;
+        self.must_list_open = true;
         self.returned.clear();
         self.requests.lost();
         self.inserts.lost();

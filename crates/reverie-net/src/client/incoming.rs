@@ -32,7 +32,7 @@ impl Engine {
                 self.outbox.set_held(held.held);
                 Ok(())
             }
-            Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
+            Some(Body::Goodbye(goodbye)) => Err(goodbye_error(self.outbox.address(), goodbye)),
             Some(Body::Hello(_) | Body::Challenge(_)) => {
                 Err(Error::Protocol("the server sent a second hello".to_owned()))
             }
@@ -127,7 +127,7 @@ impl Engine {
 }
 
 /// The error that a goodbye means for callers that wait.
-pub(super) fn farewell(address: &str, goodbye: proto::Goodbye) -> Error {
+pub(super) fn goodbye_error(address: &str, goodbye: proto::Goodbye) -> Error {
     match goodbye.reason.map(convert::error::decode) {
         _ if goodbye.stopping => Error::Unavailable(format!("the server at {address} has stopped")),
         Some(Error::Unauthenticated(reason)) => Error::Unauthenticated(format!("{address}: {reason}")),

@@ -34,7 +34,7 @@ pub(super) struct Insert {
     /// True if it was sent on this connection.
     pub(super) pushed: bool,
     /// True if it was sent to this server on a connection that was lost: it may be in its table.
-    pub(super) tried: bool,
+    pub(super) may_be_inserted: bool,
     /// True if it was sent on any connection that was lost: a server restored from a checkpoint may have it.
     pub(super) sent_before: bool,
     /// True if it was confirmed by an earlier server that may have lost it: no caller waits.
@@ -184,8 +184,8 @@ impl InsertQueue {
     pub(super) fn lost(&mut self) {
         for insert in &mut self.all {
             insert.bytes = 0;
-            insert.tried |= std::mem::take(&mut insert.pushed);
-            insert.sent_before |= insert.tried;
+            insert.may_be_inserted |= std::mem::take(&mut insert.pushed);
+            insert.sent_before |= insert.may_be_inserted;
         }
         (self.sent, self.in_flight, self.planned, self.planned_bytes) = (0, 0, None, 0);
         self.settle();
@@ -209,8 +209,8 @@ impl InsertQueue {
 impl Insert {
     fn new(id: u64, items: Items) -> Self {
         let (count, state) = (items.len(), InsertState::Waits);
-        let (pushed, tried, sent_before, again) = (false, false, false, false);
-        Self { id, count, items, promise: None, bytes: 0, state, pushed, tried, sent_before, again }
+        let (pushed, may_be_inserted, sent_before, again) = (false, false, false, false);
+        Self { id, count, items, promise: None, bytes: 0, state, pushed, may_be_inserted, sent_before, again }
     }
 
     /// Takes the items out, with the bytes that they count for, to keep them.

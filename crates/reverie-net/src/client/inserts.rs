@@ -279,19 +279,19 @@ impl UnconfirmedInserts {
     }
 
     /// Notes that the server was restarted: no waiting insert was sent to it.
-    pub(super) fn renewed(&mut self) {
-        self.queues.iter_mut().flat_map(InsertQueue::each_mut).for_each(|insert| insert.tried = false);
+    pub(super) fn server_restarted(&mut self) {
+        self.queues.iter_mut().flat_map(InsertQueue::each_mut).for_each(|insert| insert.may_be_inserted = false);
     }
 
     /// Ends the inserts that were sent before to a server that forgot the session; returns how many they are.
     /// The server is the same: they may be in their tables, and sending them again could insert them twice.
     pub(super) fn forgotten(&mut self, error: &Error) -> usize {
-        let mut doubtful = 0;
-        self.end_those(|_, tried| {
-            doubtful += usize::from(tried);
-            tried.then(|| error.clone())
+        let mut num_unknown = 0;
+        self.end_those(|_, may_be_inserted| {
+            num_unknown += usize::from(may_be_inserted);
+            may_be_inserted.then(|| error.clone())
         });
-        doubtful
+        num_unknown
     }
 
     /// Ends the inserts for which `refuse` returns an error.
@@ -307,7 +307,7 @@ impl UnconfirmedInserts {
                 if insert.state == InsertState::Done {
                     continue;
                 }
-                if let Some(error) = refuse(table as u32, insert.tried) {
+                if let Some(error) = refuse(table as u32, insert.may_be_inserted) {
                     self.end((table, at), Err(error));
                 }
             }

@@ -5,7 +5,6 @@ use super::engine::Engine;
 use super::outbox::ClientEnding;
 use super::work::Handling;
 use crate::proto;
-use crate::proto::request::Body as Asks;
 use reverie_core::{Error, Result};
 
 impl Engine {
@@ -25,9 +24,9 @@ impl Engine {
             }
             self.outbox.set_kept(self.kept.size_bytes());
         }
-        if self.keeps && self.question.is_none() && self.kept.asks() && self.ending == ClientEnding::No {
-            let body = Asks::Durable(proto::Durable { later: true });
-            let handling = Handling { patient: true, ..Handling::default() };
+        if self.keeps && self.question.is_none() && self.kept.needs_query() && self.ending == ClientEnding::No {
+            let body = proto::request::Body::Durable(proto::Durable { later: true });
+            let handling = Handling { unawaited: true, ..Handling::default() };
             let ticket = self.outbox.request(Some(body), None, handling, RequestPromise::Own);
             self.question = Some((self.kept.confirmed(), ticket));
         }
@@ -65,18 +64,18 @@ impl Engine {
         if self.inserts.again() > 0 {
             self.requests.hold();
         }
-        self.doubt_the_rest();
+        self.report_possible_loss();
     }
 
     /// Reports to the requests for the disk that an earlier server may have lost what it confirmed.
-    fn doubt_the_rest(&mut self) {
-        if self.kept.take_uncovered() {
+    fn report_possible_loss(&mut self) {
+        if self.kept.take_dropped() {
             let error = format!(
                 "{} was restarted, and inserts that it had confirmed are not known to be on the disk: more were on \
                  their way to it than this client keeps (max_kept_bytes)",
                 self.outbox.address()
             );
-            self.requests.doubt(Error::Unavailable(error));
+            self.requests.fail_disk_requests(Error::Unavailable(error));
         }
     }
 
@@ -86,6 +85,6 @@ impl Engine {
         let dropped = self.kept.drop_all();
         self.answered.extend(dropped.into_iter().map(|id| (id, 1)));
         self.outbox.set_kept(0);
-        self.doubt_the_rest();
+        self.report_possible_loss();
     }
 }

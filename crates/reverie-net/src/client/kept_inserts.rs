@@ -31,7 +31,7 @@ pub(super) struct KeptInserts {
     /// The number of inserts that were ever kept.
     confirmed: u64,
     /// The last that was dropped for want of room and is not known to be on the disk.
-    uncovered: Option<u64>,
+    dropped_unsynced: Option<u64>,
 }
 
 impl KeptInserts {
@@ -51,7 +51,7 @@ impl KeptInserts {
         while self.bytes > self.max_bytes || self.all.len() > MOST {
             let Some((id, insert)) = self.all.pop_first() else { break };
             self.bytes -= insert.bytes;
-            self.uncovered = self.uncovered.max(Some(insert.order));
+            self.dropped_unsynced = self.dropped_unsynced.max(Some(insert.order));
             dropped.push(id);
         }
         dropped
@@ -64,7 +64,7 @@ impl KeptInserts {
 
     /// Releases the inserts up to this position, which are on the disk; returns their numbers.
     pub(super) fn durable(&mut self, up_to: u64) -> Vec<u64> {
-        self.uncovered.take_if(|uncovered| *uncovered <= up_to);
+        self.dropped_unsynced.take_if(|dropped_unsynced| *dropped_unsynced <= up_to);
         let mut released = Vec::new();
         self.all.retain(|id, insert| {
             let stays = insert.order > up_to;
@@ -86,19 +86,19 @@ impl KeptInserts {
     /// Drops all: they cannot be sent again. Returns their numbers.
     pub(super) fn drop_all(&mut self) -> Vec<u64> {
         if !self.all.is_empty() {
-            self.uncovered = Some(self.confirmed);
+            self.dropped_unsynced = Some(self.confirmed);
         }
         self.take_all().into_keys().collect()
     }
 
     /// True if inserts were confirmed that may not be on the disk and are not kept; false at the next call.
-    pub(super) fn take_uncovered(&mut self) -> bool {
-        self.uncovered.take().is_some()
+    pub(super) fn take_dropped(&mut self) -> bool {
+        self.dropped_unsynced.take().is_some()
     }
 
     /// True if the server is to be asked what is on its disk.
-    pub(super) fn asks(&self) -> bool {
-        !self.all.is_empty() || self.uncovered.is_some()
+    pub(super) fn needs_query(&self) -> bool {
+        !self.all.is_empty() || self.dropped_unsynced.is_some()
     }
 
     pub(super) fn contains(&self, id: u64) -> bool {
@@ -133,11 +133,11 @@ mod tests {
         let before = kept.confirmed();
         assert_eq!((keep(&mut kept, 9, 40), kept.size_bytes(), kept.first_id()), (vec![5], 80, Some(7)));
         assert_eq!((kept.durable(before - 1), kept.size_bytes()), (vec![7], 40));
-        assert!(kept.take_uncovered(), "5 was confirmed after that");
-        assert!(!kept.take_uncovered());
+        assert!(kept.take_dropped(), "5 was confirmed after that");
+        assert!(!kept.take_dropped());
         assert_eq!((keep(&mut kept, 10, 200), kept.size_bytes(), kept.is_empty()), (vec![9, 10], 0, true));
         assert_eq!(kept.durable(kept.confirmed()), [0; 0]);
-        assert!(!kept.take_uncovered(), "all are on the disk");
+        assert!(!kept.take_dropped(), "all are on the disk");
     }
 
     #[test]
@@ -145,8 +145,8 @@ mod tests {
         let mut kept = KeptInserts::new(100);
         keep(&mut kept, 1, 40);
         assert!(kept.contains(1));
-        assert_eq!((kept.take_all().len(), kept.size_bytes(), kept.take_uncovered()), (1, 0, false));
+        assert_eq!((kept.take_all().len(), kept.size_bytes(), kept.take_dropped()), (1, 0, false));
         keep(&mut kept, 2, 40);
-        assert_eq!((kept.drop_all(), kept.is_empty(), kept.take_uncovered()), (vec![2], true, true));
+        assert_eq!((kept.drop_all(), kept.is_empty(), kept.take_dropped()), (vec![2], true, true));
     }
 }

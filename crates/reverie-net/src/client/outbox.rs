@@ -21,10 +21,10 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Items after which the task is woken from a nap.
-const NAP_ITEMS: usize = 256;
-/// Requests that no caller waits for, after which the task is woken from a nap.
-const NAP_REQUESTS: usize = 64;
+/// Items after which the task is woken while it coalesces work.
+const COALESCED_ITEMS: usize = 256;
+/// Requests that no caller waits for, after which the task is woken while it coalesces work.
+const COALESCED_REQUESTS: usize = 64;
 
 /// The task's behaviour when the outbox is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum TaskState {
     /// Looks again before it sleeps.
     Busy,
     /// Looks again within a millisecond. A caller that waits wakes it, and so does much work that no caller waits for.
-    Napping,
+    Coalescing,
     /// Must be woken.
     Sleeping,
 }
@@ -145,7 +145,7 @@ impl Outbox {
         state.left.inserts.push(NewInsert { id, table: index, items, promise });
         let wake = match state.task {
             TaskState::Busy => false,
-            TaskState::Napping => crosses(state.left.items, more, NAP_ITEMS),
+            TaskState::Coalescing => crosses(state.left.items, more, COALESCED_ITEMS),
             TaskState::Sleeping => true,
         };
         self.wake_if(state, wake);
@@ -160,7 +160,7 @@ impl Outbox {
         handling: Handling,
         answer: fn(Promise<T>) -> RequestPromise,
     ) -> Ticket<T> {
-        let Handling { withdraw_on_drop, patient, leases } = handling;
+        let Handling { withdraw_on_drop, unawaited, leases } = handling;
         let mut state = self.lock();
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, withdraw_on_drop);
@@ -171,10 +171,10 @@ impl Outbox {
             return ticket;
         }
         state.left.traced.extend(TraceContext::current().map(|context| (id, context)));
-        state.left.requests.push(NewRequest { id, body, timeout, patient, leases, answer });
+        state.left.requests.push(NewRequest { id, body, timeout, unawaited, leases, answer });
         let wake = match state.task {
             TaskState::Busy => false,
-            TaskState::Napping => !patient || crosses(state.left.requests.len(), 1, NAP_REQUESTS),
+            TaskState::Coalescing => !unawaited || crosses(state.left.requests.len(), 1, COALESCED_REQUESTS),
             TaskState::Sleeping => true,
         };
         self.wake_if(state, wake);
@@ -369,12 +369,12 @@ impl OutboxState {
 /// The program's end of leased draws: the task passes it on to the server with its next message.
 impl Lender for Outbox {
     fn acknowledge(&self, lessee: &Lessee, keys: &[Key]) {
-        _ = self.hand_over(lessee, keys);
+        _ = self.try_acknowledge(lessee, keys);
     }
 
     /// Hands draws over, also without a connection: the task reports it on the next one, and keeps the request from
     /// being forgotten then.
-    fn hand_over(&self, lessee: &Lessee, _: &[Key]) -> bool {
+    fn try_acknowledge(&self, lessee: &Lessee, _: &[Key]) -> bool {
         let mut state = self.lock();
         if state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some() {
             return false;
@@ -386,7 +386,7 @@ impl Lender for Outbox {
         true
     }
 
-    fn give_back(&self, lessee: &Lessee, _: &[Key]) {
+    fn return_draws(&self, lessee: &Lessee, _: &[Key]) {
         let mut state = self.lock();
         if state.forgotten_leases.remove(&lessee.request) {
             return;
@@ -398,7 +398,7 @@ impl Lender for Outbox {
 
     /// The state of the lease: unknown after a lost connection, because the server may have given the draws to others
     /// by now.
-    fn tenure(&self, lessee: &Lessee) -> LeaseState {
+    fn lease_state(&self, lessee: &Lessee) -> LeaseState {
         let state = self.lock();
         let is_over = state.forgotten_leases.contains(&lessee.request) || state.refusal(&self.address).is_some();
         match (is_over, state.link.connected) {
@@ -421,7 +421,7 @@ impl<T> RequestHolder<T> for Outbox {
 
     fn retry(&self) {
         let state = self.lock();
-        let wake = state.task == TaskState::Napping && !state.left.is_empty();
+        let wake = state.task == TaskState::Coalescing && !state.left.is_empty();
         self.wake_if(state, wake);
     }
 }

@@ -24,7 +24,7 @@ pub struct Pipeline {
     waiting: VecDeque<RequestedBatch>,
     ahead: ReadAhead,
     /// The reader waits for the first request.
-    held_up: bool,
+    reader_waits: bool,
     /// The draws of the batch that was returned last.
     returned: Vec<(String, usize)>,
     /// Draws that were requested.
@@ -60,7 +60,7 @@ impl Pipeline {
             form,
             waiting,
             ahead,
-            held_up: false,
+            reader_waits: false,
             returned: Vec::new(),
             asked: 0,
             left,
@@ -106,7 +106,7 @@ impl RequestedBatch {
             },
         };
         match outcome {
-            Ok(sampled) if tenure(&sampled) == LeaseState::Unknown => {
+            Ok(sampled) if lease_state(&sampled) == LeaseState::Unknown => {
                 self.withheld = Some((sampled, remote.can_sample(table, 1)));
                 None
             }
@@ -116,8 +116,8 @@ impl RequestedBatch {
 }
 
 /// The state of the lease: whether the draws may be given to the reader.
-fn tenure(sampled: &SampleOutcome) -> LeaseState {
-    sampled.batches.iter().map(DrawnBatch::tenure).max().unwrap_or(LeaseState::Held)
+fn lease_state(sampled: &SampleOutcome) -> LeaseState {
+    sampled.batches.iter().map(DrawnBatch::lease_state).max().unwrap_or(LeaseState::Held)
 }
 
 impl Batches for Pipeline {
@@ -125,14 +125,14 @@ impl Batches for Pipeline {
         let table = self.schedule.parts.first().map_or("", |(table, _)| table);
         let Some(first) = self.waiting.front_mut().filter(|_| !self.ended) else { return Some(Ok(None)) };
         let ready = first.outcome(&self.remote, table, Duration::ZERO);
-        self.held_up |= ready.is_none();
+        self.reader_waits |= ready.is_none();
         let outcome = ready.or_else(|| first.outcome(&self.remote, table, timeout))?;
         let (took, parts) = (first.since.elapsed(), std::mem::take(&mut first.parts));
         TraceContext::set_answered(first.trace);
         self.waiting.pop_front();
-        let held_up = std::mem::take(&mut self.held_up);
+        let reader_waits = std::mem::take(&mut self.reader_waits);
         let SampleOutcome { mut batches, error } = match outcome {
-            Ok(sampled) if tenure(&sampled) == LeaseState::Ended => {
+            Ok(sampled) if lease_state(&sampled) == LeaseState::Ended => {
                 self.ask_for(parts);
                 return None;
             }
@@ -144,7 +144,7 @@ impl Batches for Pipeline {
             self.left = batches;
             return Some(Err(error));
         }
-        match held_up {
+        match reader_waits {
             true => {
                 let bytes = batches.iter().map(|batch| batch.arrived_bytes() as u64).sum();
                 self.ahead.waited(took, bytes, self.remote.round_trip().unwrap_or_default());
@@ -174,7 +174,7 @@ impl Batches for Pipeline {
             left.extend(sampled.map(|sampled| sampled.batches).unwrap_or_default());
         }
         // Draws that are dropped here go back to their table.
-        left.retain(|drawn| drawn.tenure() == LeaseState::Held);
+        left.retain(|drawn| drawn.lease_state() == LeaseState::Held);
         left
     }
 }

@@ -1,15 +1,15 @@
 //! A client of one server: it leaves requests for the task that holds the connection.
 
 use super::answer::RequestPromise;
-use super::dial::ConnectionDialer;
+use super::dial::SessionDialer;
 use super::engine::Engine;
 use super::outbox::{ClientEnding, Outbox};
 use super::server_description::ServerDescription;
 use super::work::Handling;
 use super::{runtime, task};
-use crate::convert::batch::{encode_reading, encode_windows};
+use crate::convert::batch::{encode_read_options, encode_windows};
 use crate::endpoint::EndpointOptions;
-use crate::grpc::connector::{Connect, Tcp};
+use crate::grpc::connector::{Connector, Tcp};
 use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
 use crate::transport::Traffic;
@@ -82,11 +82,11 @@ impl Remote {
     pub fn on(
         options: EndpointOptions,
         runtime: &tokio::runtime::Handle,
-        connect: Arc<dyn Connect>,
+        connector: Arc<dyn Connector>,
         session: [u8; 16],
     ) -> Result<Arc<Self>> {
         let traffic = Arc::new(Traffic::default());
-        let dial = ConnectionDialer::new(&options, connect, Arc::clone(&traffic), session)?;
+        let dial = SessionDialer::new(&options, connector, Arc::clone(&traffic), session)?;
         let outbox = Outbox::new(&options.address);
         let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
         let max_kept_bytes = options.max_kept_bytes;
@@ -156,7 +156,7 @@ impl Remote {
         };
         let sample = proto::Sample {
             parts: parts.into_iter().map(part).collect(),
-            reading: Some(encode_reading(columns.as_deref(), ragged)),
+            reading: Some(encode_read_options(columns.as_deref(), ragged)),
             without_replacement,
             at_once,
             only_now,

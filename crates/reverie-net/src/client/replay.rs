@@ -4,7 +4,7 @@ use super::answer::RequestPromise;
 use super::pipeline::Pipeline;
 use super::remote::{self, Remote};
 use super::work::Handling;
-use crate::convert::batch::encode_reading;
+use crate::convert::batch::encode_read_options;
 use crate::convert::numbers;
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A request for draws from one table.
-fn one(table: &str, request: SampleRequest, reading: &BatchOptions<'_>) -> remote::SampleRequest {
+fn one(table: &str, request: SampleRequest, read_options: &BatchOptions<'_>) -> remote::SampleRequest {
     let parts = vec![(table.to_owned(), request.num_samples)];
     let leases = request.lessee.is_some();
-    remote::SampleRequest { parts, leases, ..form(request.without_replacement, request.windows, reading) }
+    remote::SampleRequest { parts, leases, ..form(request.without_replacement, request.windows, read_options) }
 }
 
 /// The way in which draws are made and read, as a request without tables.
-fn form(without_replacement: bool, windows: Option<Windows>, reading: &BatchOptions<'_>) -> remote::SampleRequest {
-    let (columns, ragged) = (reading.columns.map(<[String]>::to_vec), reading.ragged);
+fn form(without_replacement: bool, windows: Option<Windows>, read_options: &BatchOptions<'_>) -> remote::SampleRequest {
+    let (columns, ragged) = (read_options.columns.map(<[String]>::to_vec), read_options.ragged);
     remote::SampleRequest {
         parts: Vec::new(),
         columns,
@@ -57,10 +57,10 @@ impl Replay for Remote {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        self.draw(one(table, request, reading), timeout)
+        self.draw(one(table, request, read_options), timeout)
     }
 
     fn sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
@@ -79,28 +79,28 @@ impl Replay for Remote {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        self.draw(remote::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout)
+        self.draw(remote::SampleRequest { only_now: true, ..one(table, request, read_options) }, timeout)
             .map(SampleOutcome::of_now)
     }
 
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         _: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.compression(table).map(drop))?;
-        let form = form(schedule.without_replacement, schedule.windows, reading);
+        let form = form(schedule.without_replacement, schedule.windows, read_options);
         let form = remote::SampleRequest { leases: true, ..form };
         Ok(Box::new(Pipeline::new(self, schedule, form)))
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
-        let reading = Some(encode_reading(reading.columns, reading.ragged));
-        let get = proto::Get { table: table.to_owned(), keys: numbers::encode(keys), reading };
+    fn get(&self, table: &str, keys: &[i64], read_options: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
+        let read_options = Some(encode_read_options(read_options.columns, read_options.ragged));
+        let get = proto::Get { table: table.to_owned(), keys: numbers::encode(keys), reading: read_options };
         self.request(Body::Get(get), None, true, RequestPromise::Sampled)
     }
 
@@ -148,7 +148,7 @@ impl Replay for Remote {
             deletes: numbers::encode(deletes),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
-        let handling = Handling { patient: !awaited, ..Handling::default() };
+        let handling = Handling { unawaited: !awaited, ..Handling::default() };
         self.outbox.request(Some(Body::Mutate(mutate)), None, handling, RequestPromise::Mutated)
     }
 

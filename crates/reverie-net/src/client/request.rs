@@ -19,7 +19,7 @@ pub(super) struct Request {
     /// The caller's timeout.
     pub(super) timeout: Option<Duration>,
     /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
-    pub(super) due: Option<Instant>,
+    pub(super) answer_deadline: Option<Instant>,
     pub(super) withdrawn: bool,
     /// The time when it was sent, on any connection.
     pub(super) sent: Option<Instant>,
@@ -27,7 +27,7 @@ pub(super) struct Request {
     pub(super) returning: bool,
     pub(super) batches: Vec<DrawnBatch>,
     pub(super) arriving: Option<ArrivingBatch>,
-    pub(super) patient: bool,
+    pub(super) unawaited: bool,
     /// See [`NewRequest::leases`](super::work::NewRequest::leases).
     pub(super) leases: bool,
     /// Draws among those that have arrived are leased by the server.
@@ -49,15 +49,15 @@ impl Request {
     }
 
     /// True if a server may have done it already, and doing it again could delete what was inserted after that.
-    pub(super) fn must_not_repeat(&self) -> bool {
+    pub(super) fn is_not_idempotent(&self) -> bool {
         use proto::request::Body;
-        let deletes_what_it_finds = match &self.body {
+        let deletes_matches = match &self.body {
             Some(Body::Reset(_)) => true,
             Some(Body::Delete(delete)) => delete.keys.is_none(),
             Some(Body::Configure(configure)) => configure.max_size.is_some(),
             _ => false,
         };
-        deletes_what_it_finds && self.sent.is_some()
+        deletes_matches && self.sent.is_some()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -114,9 +114,9 @@ impl Request {
 
     /// The time at which the caller gets the error that there is no connection; `None` if it is to wait for ever.
     pub(super) fn fails_at(&self, outage: Instant, patience: Duration, grace: Duration) -> Option<Instant> {
-        let patient = after(self.since.max(outage), patience);
-        let by = self.deadline().or(self.due.map(|due| due + grace));
-        earlier(patient, by)
+        let unreachable_at = after(self.since.max(outage), patience);
+        let by = self.deadline().or(self.answer_deadline.map(|answer_deadline| answer_deadline + grace));
+        earlier(unreachable_at, by)
     }
 }
 

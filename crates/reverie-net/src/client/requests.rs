@@ -1,6 +1,6 @@
 //! Requests that wait for their answers.
 
-use super::answer::{RequestPromise, doing};
+use super::answer::{RequestPromise, describe_request};
 use super::answer_time::{AnswerTime, MOST, earlier};
 use super::request::{Request, is_for_the_disk};
 use super::work::NewRequest;
@@ -33,7 +33,7 @@ pub(super) struct Requests {
     holds: bool,
     held: Vec<u64>,
     /// The error of the next request for the disk: an earlier server may have lost what it asks for.
-    doubt: Option<Error>,
+    next_error: Option<Error>,
     /// No caller must be answered before this time while there is a connection.
     /// Thousands of requests may be in flight, and each turn of the task asks: so it is computed again only when it is
     /// over.
@@ -51,7 +51,7 @@ impl Requests {
             unsent: VecDeque::new(),
             holds: false,
             held: Vec::new(),
-            doubt: None,
+            next_error: None,
             soonest: None,
         }
     }
@@ -71,7 +71,7 @@ impl Requests {
     /// Sets the time that the server of this connection may wait for its journal beyond a deadline.
     pub(super) fn set_commit_grace(&mut self, commit_grace: Duration) {
         self.commit_grace = commit_grace.min(MOST);
-        self.soonest = self.wanted().filter_map(|request| Some(request.due? + self.grace())).min();
+        self.soonest = self.wanted().filter_map(|request| Some(request.answer_deadline? + self.grace())).min();
     }
 
     /// The time after its deadline in which an answer may still come: its way, and the server's wait for its journal.
@@ -80,14 +80,14 @@ impl Requests {
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
-        let NewRequest { id, body, timeout, patient, leases, answer } = new;
+        let NewRequest { id, body, timeout, unawaited, leases, answer } = new;
         if is_for_the_disk(body.as_ref())
-            && let Some(error) = self.doubt.take()
+            && let Some(error) = self.next_error.take()
         {
             return answer.fail(error, Vec::new());
         }
         let is_held = self.holds && is_for_the_disk(body.as_ref());
-        let due = match answer {
+        let answer_deadline = match answer {
             RequestPromise::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
             _ => timeout.and_then(|timeout| after(now, timeout)),
         };
@@ -96,13 +96,13 @@ impl Requests {
             answer: Some(answer),
             since: now,
             timeout,
-            due,
+            answer_deadline,
             withdrawn: false,
             sent: None,
             returning: false,
             batches: Vec::new(),
             arriving: None,
-            patient,
+            unawaited,
             leases,
             consumes: false,
             leased: false,
@@ -113,7 +113,7 @@ impl Requests {
         } else {
             self.unsent.push_back(id);
         }
-        self.soonest = earlier(self.soonest, due.map(|due| due + self.grace()));
+        self.soonest = earlier(self.soonest, answer_deadline.map(|answer_deadline| answer_deadline + self.grace()));
     }
 
     /// The numbers of the requests that are not done.
@@ -141,7 +141,7 @@ impl Requests {
             let Some(body) = request.body.clone() else { continue };
             let timeout = request.deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64());
             request.sent = Some(now);
-            return Some((proto::Request { id, timeout, body: Some(body) }, !request.patient));
+            return Some((proto::Request { id, timeout, body: Some(body) }, !request.unawaited));
         }
         None
     }
@@ -167,11 +167,11 @@ impl Requests {
     }
 
     /// Fails the requests for the disk, or the next one: what they ask for may be lost.
-    pub(super) fn doubt(&mut self, error: Error) {
+    pub(super) fn fail_disk_requests(&mut self, error: Error) {
         let asks = |request: &Request| is_for_the_disk(request.body.as_ref()) && request.answer.is_some();
         let asked: Vec<u64> = self.all.iter().filter(|(_, request)| asks(request)).map(|(id, _)| *id).collect();
         if asked.is_empty() {
-            self.doubt = Some(error);
+            self.next_error = Some(error);
             return;
         }
         for id in asked {
@@ -204,7 +204,7 @@ impl Requests {
         let was_sent = connected && !self.unsent.contains(&id);
         if was_sent {
             request.withdrawn = true;
-            request.due = Some(now);
+            request.answer_deadline = Some(now);
             self.soonest = earlier(self.soonest, Some(now + grace));
             return Some(true);
         }
@@ -320,17 +320,17 @@ impl Requests {
         let grace = self.grace();
         let (mut withdrawn, mut returned, mut forgotten) = (Vec::new(), Vec::new(), Vec::new());
         for (id, request) in &mut self.all {
-            let due = match outage {
-                None => request.due.map(|due| due + grace),
+            let answer_deadline = match outage {
+                None => request.answer_deadline.map(|answer_deadline| answer_deadline + grace),
                 Some(outage) => request.fails_at(outage, patience, grace),
             };
-            if request.answer.is_none() || due.is_none_or(|due| due > now) {
+            if request.answer.is_none() || answer_deadline.is_none_or(|answer_deadline| answer_deadline > now) {
                 continue;
             }
             match request.withdrawn {
                 true => request.withdraw(),
                 false => {
-                    request.fail(silent(now - request.since, &doing(request.body.as_ref())));
+                    request.fail(silent(now - request.since, &describe_request(request.body.as_ref())));
                     withdrawn.extend((!request.may_hold_draws()).then_some(*id));
                 }
             }
@@ -343,7 +343,7 @@ impl Requests {
         }
         forgotten.into_iter().for_each(|id| self.forget(id));
         self.unsent.retain(|id| !returned.contains(id));
-        self.soonest = self.wanted().filter_map(|request| Some(request.due? + grace)).min();
+        self.soonest = self.wanted().filter_map(|request| Some(request.answer_deadline? + grace)).min();
         (withdrawn, returned)
     }
 
@@ -368,11 +368,12 @@ impl Requests {
     }
 
     /// Fails what may be done already and must not be done twice: the server at `address` does not know the client.
-    pub(super) fn renewed(&mut self, address: &str) {
-        let undecided: Vec<u64> = self.all.iter().filter(|(_, one)| one.must_not_repeat()).map(|(id, _)| *id).collect();
+    pub(super) fn server_restarted(&mut self, address: &str) {
+        let undecided: Vec<u64> =
+            self.all.iter().filter(|(_, one)| one.is_not_idempotent()).map(|(id, _)| *id).collect();
         for id in undecided {
             if let Some(request) = self.all.get_mut(&id) {
-                let what = doing(request.body.as_ref());
+                let what = describe_request(request.body.as_ref());
                 request.fail(Error::Undecided(format!(
                     "{address} was restarted, or has forgotten this client, while {what}. It is not known whether that \
                      was done. Repeat the call if it is still wanted: that deletes what was inserted meanwhile, too"

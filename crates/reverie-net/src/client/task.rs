@@ -1,7 +1,7 @@
 //! The client's one task: connects when there is work, and reconnects when a connection is lost.
 
-use super::connection::{talk, until};
-use super::dial::{ConnectionDialer, ConnectionHalves, EstablishedConnection};
+use super::connection::{run_connection, until};
+use super::dial::{ConnectionHalves, EstablishedConnection, SessionDialer};
 use super::engine::Engine;
 use super::outbox::TaskState;
 use super::round_trip::RoundTrip;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Runs until the client ends.
-pub(super) async fn run(mut engine: Engine, dial: ConnectionDialer, seed: u64) {
+pub(super) async fn run(mut engine: Engine, dial: SessionDialer, seed: u64) {
     let mut life = ReconnectState { incarnation: None, jitter: seed };
     while wait_for_work(&mut engine).await {
         engine.outage = Some(Instant::now());
@@ -44,7 +44,7 @@ pub(super) async fn run(mut engine: Engine, dial: ConnectionDialer, seed: u64) {
 /// Sleeps until there is work; false if the client ends.
 async fn wait_for_work(engine: &mut Engine) -> bool {
     loop {
-        engine.absorb_all(TaskState::Sleeping);
+        engine.take_all_queued(TaskState::Sleeping);
         if engine.should_end() {
             return false;
         }
@@ -60,7 +60,7 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
 fn lose(engine: &mut Engine, error: &Error) {
     engine.outbox.show(|link| link.connected = false);
     engine.lost(error);
-    engine.absorb_all(TaskState::Busy);
+    engine.take_all_queued(TaskState::Busy);
     if engine.should_end() {
         // The client was closed meanwhile: the loss needs no report.
         return;
@@ -81,7 +81,7 @@ struct ReconnectState {
 
 impl ReconnectState {
     /// Retries until connected (`Some(Ok)`), until an error is permanent, or until nothing needs a connection (`None`).
-    async fn connect(&mut self, engine: &mut Engine, dial: &ConnectionDialer) -> Option<Result<EstablishedConnection>> {
+    async fn connect(&mut self, engine: &mut Engine, dial: &SessionDialer) -> Option<Result<EstablishedConnection>> {
         let (since, mut pause) = (Instant::now(), BACKOFF.0);
         loop {
             let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;
@@ -91,7 +91,7 @@ impl ReconnectState {
                 // another's there.
                 done => return Some(done),
             };
-            engine.trouble = error.to_string();
+            engine.last_error = error.to_string();
             engine.note_outage(since);
             let pause_now = pause.mul_f64(0.5 + 0.5 * self.random());
             meanwhile(engine, tokio::time::sleep(pause_now)).await?;
@@ -140,7 +140,7 @@ impl ReconnectState {
         // Set before `begin`: a caller that waits for the description then reads the current link.
         engine.begin(description, hello.insert_credit_bytes)?;
         if is_forgotten {
-            engine.requests.renewed(&address);
+            engine.requests.server_restarted(&address);
         }
         match restarted {
             // Also for a restarted server that was restored from a checkpoint of the one before.
@@ -149,7 +149,7 @@ impl ReconnectState {
                 engine.drop_kept();
             }
             true => {
-                engine.inserts.renewed();
+                engine.inserts.server_restarted();
                 engine.send_kept_again();
             }
             false => {}
@@ -164,8 +164,10 @@ impl ReconnectState {
             ),
         }
         match halves {
-            ConnectionHalves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
-            ConnectionHalves::Local(mut outlet, mut inlet) => talk(engine, &mut outlet, &mut inlet).await,
+            ConnectionHalves::Grpc(mut sending, mut receiving) => {
+                run_connection(engine, &mut sending, &mut receiving).await
+            }
+            ConnectionHalves::Local(mut outlet, mut inlet) => run_connection(engine, &mut outlet, &mut inlet).await,
         }
     }
 }
@@ -176,7 +178,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
     let outbox = Arc::clone(&engine.outbox);
     tokio::pin!(step);
     loop {
-        engine.absorb_all(TaskState::Sleeping);
+        engine.take_all_queued(TaskState::Sleeping);
         engine.expire();
         if engine.should_end() || engine.needs_no_connection() {
             return None;
@@ -213,21 +215,22 @@ impl Engine {
 
     /// Ends the inserts in doubt: the server is the same, and has forgotten the session.
     fn forgotten(&mut self, address: &str) {
-        let doubtful = self.inserts.forgotten(&Error::Unavailable(format!(
+        let num_unknown = self.inserts.forgotten(&Error::Unavailable(format!(
             "{address} was unreachable for longer than its session timeout. The outcome of this insert is unknown. It was \
              not sent again."
         )));
-        if doubtful > 0 {
+        if num_unknown > 0 {
             tracing::warn!(
-                "{address} was unreachable for longer than its session timeout: the outcome of {doubtful} inserts is unknown"
+                "{address} was unreachable for longer than its session timeout: the outcome of {num_unknown} inserts \
+                 is unknown"
             );
         }
     }
 
     fn note_outage(&mut self, since: Instant) {
-        let (address, trouble) = (self.outbox.address(), &self.trouble);
+        let (address, last_error) = (self.outbox.address(), &self.last_error);
         let seconds = since.elapsed().as_secs_f64();
-        self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({trouble})")));
+        self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({last_error})")));
     }
 
     /// Ends the client: all work fails with `ClientClosed`.

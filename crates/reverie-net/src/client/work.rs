@@ -22,8 +22,8 @@ pub(super) struct NewRequest {
     /// `None` if the answer comes with the connection.
     pub(super) body: Option<Body>,
     pub(super) timeout: Option<Duration>,
-    /// No caller waits for the answer: it may be sent together with later work, within a nap.
-    pub(super) patient: bool,
+    /// No caller waits for the answer: it may be sent together with later work, within `COALESCE_TIME`.
+    pub(super) unawaited: bool,
     /// The draws are acknowledged when the program takes them, not when they arrive.
     pub(super) leases: bool,
     pub(super) answer: RequestPromise,
@@ -34,8 +34,8 @@ pub(super) struct NewRequest {
 pub(super) struct Handling {
     /// A dropped ticket withdraws it.
     pub(super) withdraw_on_drop: bool,
-    /// See [`NewRequest::patient`].
-    pub(super) patient: bool,
+    /// See [`NewRequest::unawaited`].
+    pub(super) unawaited: bool,
     /// See [`NewRequest::leases`].
     pub(super) leases: bool,
 }

@@ -8,7 +8,7 @@ use reverie_core::sample::{Borders, Windows};
 use reverie_core::spec::Structure;
 
 /// Encodes the read options of a batch.
-pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Reading {
+pub fn encode_read_options(columns: Option<&[String]>, ragged: Ragged) -> proto::Reading {
     let ragged = match ragged {
         Ragged::Refuse => proto::Ragged::Refuse,
         Ragged::Pad => proto::Ragged::Pad,
@@ -19,7 +19,7 @@ pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Read
 }
 
 /// Decodes the columns (`None`: all), and the handling of unequal lengths. A missing message means the defaults.
-pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<String>>, Ragged)> {
+pub fn decode_read_options(message: Option<proto::Reading>) -> Result<(Option<Vec<String>>, Ragged)> {
     let message = message.unwrap_or_default();
     let ragged = match proto::Ragged::try_from(message.ragged) {
         Ok(proto::Ragged::Refuse) => Ragged::Refuse,

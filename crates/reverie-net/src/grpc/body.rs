@@ -143,13 +143,13 @@ impl Body for HttpResponseBody {
 mod tests {
     use super::*;
     use crate::proto::ServerMessage;
-    use crate::proto::server_message::Body as Said;
+    use crate::proto::server_message::Body as ServerBody;
 
     #[test]
     fn a_part_is_encoded_as_any_message() {
         for (id, offset, len) in [(1, 0, 1), (300, 1 << 40, 1 << 20), (u64::MAX, 0, 8193), (0, 0, 1 << 21)] {
             let part = Part { id, offset, data: vec![7; len].into() };
-            let message = ServerMessage { body: Some(Said::Part(part.clone())) };
+            let message = ServerMessage { body: Some(ServerBody::Part(part.clone())) };
             let mut out = BytesMut::new();
             put_part(id, offset, len, &mut out);
             out.extend_from_slice(&part.data);

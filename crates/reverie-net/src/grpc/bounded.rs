@@ -10,31 +10,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
-/// The bytes that a pending connection may send: a TLS handshake with a certificate chain, and the headers of its
-/// first requests.
+/// The bytes that a pending connection may send: a TLS handshake with a certificate chain, and the headers of its first
+/// requests.
 const GREETING_BYTES: u64 = 64 << 10;
 
 /// A connection from which the server reads only a greeting before it is admitted.
 pub(super) struct BoundedStream<IO> {
     io: Take<IO>,
     /// Set until it is admitted.
-    guard: Option<Arc<AdmissionGuard>>,
+    admission: Option<Arc<AdmissionGuard>>,
 }
 
 impl<IO: AsyncRead> BoundedStream<IO> {
-    pub(super) fn new(io: IO, guard: Arc<AdmissionGuard>) -> Self {
-        Self { io: io.take(GREETING_BYTES), guard: Some(guard) }
+    pub(super) fn new(io: IO, admission: Arc<AdmissionGuard>) -> Self {
+        Self { io: io.take(GREETING_BYTES), admission: Some(admission) }
     }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for BoundedStream<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(guard) = &self.guard {
+        if let Some(admission) = &self.admission {
             if self.io.limit() == 0 {
-                ready!(guard.poll_admitted(context));
+                ready!(admission.poll_admitted(context));
             }
-            if guard.is_admitted() {
-                self.guard = None;
+            if admission.is_admitted() {
+                self.admission = None;
                 self.io.set_limit(u64::MAX);
             }
         }

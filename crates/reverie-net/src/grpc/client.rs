@@ -1,6 +1,6 @@
 //! The client's end of a gRPC stream.
 
-use super::connector::{Connect, CountedStream, TlsRefusal};
+use super::connector::{Connector, CountedStream, TlsRefusal};
 use super::download::{Download, DownloadFailure};
 use super::service::SESSION;
 use super::trust::TlsConfig;
@@ -46,13 +46,13 @@ pub struct Dialer {
     origin: http::Uri,
     token: Option<MetadataValue<Ascii>>,
     private: Option<TlsConfig>,
-    connect: Arc<dyn Connect>,
+    connector: Arc<dyn Connector>,
     traffic: Arc<Traffic>,
 }
 
 impl Dialer {
     /// Checks the options. `InvalidArgument` names the invalid one.
-    pub fn new(options: &EndpointOptions, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
+    pub fn new(options: &EndpointOptions, connector: Arc<dyn Connector>, traffic: Arc<Traffic>) -> Result<Self> {
         let address = options.address.clone();
         let refuse =
             || Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"));
@@ -67,7 +67,7 @@ impl Dialer {
             value.map_err(|error| Error::InvalidArgument(format!("the token: {error}")))
         });
         let private = options.tls.as_ref().map(|tls| TlsConfig::new(tls, &address)).transpose()?;
-        Ok(Self { address, origin, token: token.transpose()?, private, connect, traffic })
+        Ok(Self { address, origin, token: token.transpose()?, private, connector, traffic })
     }
 
     /// Connects and does the TLS handshake. `Unavailable`, or `Unauthenticated` if TLS finds no trust.
@@ -75,13 +75,13 @@ impl Dialer {
         let address = &self.address;
         let unreachable =
             |error: &dyn std::fmt::Display| Error::Unavailable(format!("{address} cannot be reached: {error}"));
-        let stream = self.connect.connect(address).await.map_err(|error| unreachable(&error))?;
+        let stream = self.connector.connect(address).await.map_err(|error| unreachable(&error))?;
         let stream = match &self.private {
             Some(private) => private.wrap(stream, address).await?,
             None => stream,
         };
-        let verdict = TlsRefusal::default();
-        let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&verdict));
+        let tls_refusal = TlsRefusal::default();
+        let counted = CountedStream::new(stream, &self.traffic, address.clone(), Arc::clone(&tls_refusal));
         let stream = TurnStream::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -93,7 +93,7 @@ impl Dialer {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| verdict.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
+            .map_err(|error| tls_refusal.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
         // Ends with the connection: when all senders are dropped, or the peer is gone.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -103,7 +103,7 @@ impl Dialer {
         let (channel, origin) = (Channel(sender), self.origin.clone());
         let client =
             ReplayClient::with_origin(channel.clone(), origin.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let doubt = match &self.private {
+        let possible_cause = match &self.private {
             None => " (or does it ask for TLS? then pass tls=)",
             Some(private) if !private.has_identity => {
                 " (or does it ask for a certificate? then pass ClientTLS(cert=, key=))"
@@ -116,8 +116,8 @@ impl Dialer {
             origin,
             address: self.address.clone(),
             token: self.token.clone(),
-            verdict,
-            doubt,
+            tls_refusal,
+            possible_cause,
         })
     }
 }
@@ -129,9 +129,9 @@ pub struct GrpcConnection {
     origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
-    verdict: TlsRefusal,
+    tls_refusal: TlsRefusal,
     /// A possible cause, for the error of a connection that ends without a reason.
-    doubt: &'static str,
+    possible_cause: &'static str,
 }
 
 impl GrpcConnection {
@@ -145,9 +145,9 @@ impl GrpcConnection {
     /// The error for a failed first call on a connection.
     /// If the other end gave no reason, it may require TLS or a certificate, which it cannot report.
     fn first(&self, status: Status) -> Error {
-        match (error(&self.address, status), self.verdict.get()) {
-            (Error::Unavailable(_), Some(verdict)) => verdict.clone(),
-            (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.doubt)),
+        match (error(&self.address, status), self.tls_refusal.get()) {
+            (Error::Unavailable(_), Some(tls_refusal)) => tls_refusal.clone(),
+            (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.possible_cause)),
             (other, _) => other,
         }
     }
@@ -268,7 +268,7 @@ impl BulkSink for InlineBytes {
 }
 
 impl GrpcOutlet {
-    fn gone(&self) -> Error {
+    fn connection_lost(&self) -> Error {
         Error::Unavailable(format!("the connection to {} was lost", self.address))
     }
 }
@@ -279,7 +279,7 @@ impl Outlet for GrpcOutlet {
 
     async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
         let room = self.queue.reserve().await.map(drop);
-        room.map_err(|_| self.gone())?;
+        room.map_err(|_| self.connection_lost())?;
         // The memory of earlier messages is reused after they were sent.
         self.bulk.0.reserve((bulk_bytes as usize).min(MAX_MESSAGE_BYTES));
         Ok(())
@@ -294,7 +294,7 @@ impl Outlet for GrpcOutlet {
             let inline = proto::bulk::Place::Inline(self.bulk.0.split().freeze());
             insert.bulk = Some(proto::Bulk { place: Some(inline) });
         }
-        self.queue.try_send(message).map_err(|_| self.gone())
+        self.queue.try_send(message).map_err(|_| self.connection_lost())
     }
 }
 

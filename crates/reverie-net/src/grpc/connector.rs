@@ -20,11 +20,11 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// The future that [`Connect::connect`] returns.
+/// The future that [`Connector::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
 /// Makes connections.
-pub trait Connect: Send + Sync {
+pub trait Connector: Send + Sync {
     /// Connects to `host:port`.
     fn connect(&self, address: &str) -> Connecting;
 }
@@ -32,7 +32,7 @@ pub trait Connect: Send + Sync {
 /// Makes connections over the machine's network.
 pub struct Tcp;
 
-impl Connect for Tcp {
+impl Connector for Tcp {
     fn connect(&self, address: &str) -> Connecting {
         let address = address.to_owned();
         Box::pin(async move {
@@ -50,20 +50,20 @@ pub(super) type TlsRefusal = Arc<OnceLock<Error>>;
 pub(super) struct CountedStream<S> {
     stream: MeteredStream<S>,
     address: String,
-    verdict: TlsRefusal,
+    tls_refusal: TlsRefusal,
     /// True until something is read.
     untouched: bool,
 }
 
 impl<S> CountedStream<S> {
-    /// A stream to the server at `address`. An error of TLS is stored in `verdict`.
-    pub(super) fn new(stream: S, traffic: &Traffic, address: String, verdict: TlsRefusal) -> Self {
+    /// A stream to the server at `address`. An error of TLS is stored in `tls_refusal`.
+    pub(super) fn new(stream: S, traffic: &Traffic, address: String, tls_refusal: TlsRefusal) -> Self {
         let stream = MeteredStream::new(stream, Arc::clone(&traffic.bytes));
-        Self { stream, address, verdict, untouched: true }
+        Self { stream, address, tls_refusal, untouched: true }
     }
 
     fn note(&mut self, read: &Poll<io::Result<()>>, bytes: &[u8]) {
-        let verdict = match read {
+        let tls_refusal = match read {
             Poll::Ready(Ok(())) if self.untouched && bytes.first() == Some(&ALERT) => {
                 Error::Unauthenticated(format!("{}: the server asks for TLS; pass tls=", self.address))
             }
@@ -74,7 +74,7 @@ impl<S> CountedStream<S> {
             _ => return self.untouched &= bytes.is_empty(),
         };
         // The first error counts.
-        let _ = self.verdict.set(verdict);
+        let _ = self.tls_refusal.set(tls_refusal);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::frames::{message, prefix};
 use crate::pieces::Pieces;
-use crate::proto::server_message::Body as Said;
+use crate::proto::server_message::Body as ServerBody;
 use crate::proto::{Part, ServerMessage};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
@@ -129,7 +129,7 @@ where
             0 => ExpectedBytes::Prefix,
             _ => ExpectedBytes::Data(OpenPart { id, offset: offset + data.len() as u64, left }),
         };
-        Ok(Some(ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }))
+        Ok(Some(ServerMessage { body: Some(ServerBody::Part(Part { id, offset, data })) }))
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
 
     fn part(id: u64, offset: u64, len: usize) -> ServerMessage {
         let data = (0..len).map(|byte| (byte as u64 + offset) as u8).collect();
-        ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }
+        ServerMessage { body: Some(ServerBody::Part(Part { id, offset, data })) }
     }
 
     /// All messages, with the pieces of each part joined.
@@ -188,8 +188,8 @@ mod tests {
         let mut all: Vec<ServerMessage> = Vec::new();
         while let Some(message) = next(&mut download) {
             let message = message.unwrap();
-            if let (Some(Said::Part(piece)), Some(last)) = (&message.body, all.last_mut())
-                && let Some(Said::Part(part)) = &mut last.body
+            if let (Some(ServerBody::Part(piece)), Some(last)) = (&message.body, all.last_mut())
+                && let Some(ServerBody::Part(part)) = &mut last.body
                 && (part.id, part.offset + part.data.len() as u64) == (piece.id, piece.offset)
             {
                 part.data = [&part.data[..], &piece.data].concat().into();
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn messages_arrive_as_they_were_sent_however_they_are_cut_into_frames() {
         let inserted =
-            ServerMessage { body: Some(Said::Inserted(Inserted { keys: vec![1, -1], ..Inserted::default() })) };
+            ServerMessage { body: Some(ServerBody::Inserted(Inserted { keys: vec![1, -1], ..Inserted::default() })) };
         let parts = [part(1, 0, 0), part(2, 1 << 40, 10_000), part(u64::MAX, 0, 1), part(0, 7, 70_000), part(0, 0, 1)];
         let others = [inserted, ServerMessage::default()];
         let messages = [&parts[..2], &others, &parts[2..]].concat();
@@ -221,7 +221,9 @@ mod tests {
         let mut download = download([Ok(Frame::data(first.clone())), Ok(Frame::data(second.clone()))]);
         let mut offset = 5;
         for frame in [first, second] {
-            let Some(Said::Part(part)) = next(&mut download).unwrap().unwrap().body else { panic!("a part was sent") };
+            let Some(ServerBody::Part(part)) = next(&mut download).unwrap().unwrap().body else {
+                panic!("a part was sent")
+            };
             assert_eq!((part.id, part.offset), (1, offset));
             assert!(frame.as_ptr_range().contains(&part.data.as_ptr()));
             offset += part.data.len() as u64;
@@ -234,7 +236,8 @@ mod tests {
         // The data first, then the number twice.
         let inner = [&[0x1a, 3, 1, 2, 3][..], &[0x08, 9, 0x08, 4]].concat();
         let encoded = [&[0x2a, inner.len() as u8][..], &inner].concat();
-        let want = ServerMessage { body: Some(Said::Part(Part { id: 4, offset: 0, data: vec![1, 2, 3].into() })) };
+        let want =
+            ServerMessage { body: Some(ServerBody::Part(Part { id: 4, offset: 0, data: vec![1, 2, 3].into() })) };
         assert_eq!(all(download([data(&framed(&encoded))])), [want]);
     }
 

@@ -110,7 +110,7 @@ pub(super) fn message<M: IncomingMessage>(arrived: &mut Pieces, len: usize) -> R
 mod tests {
     use super::super::frames_body::{FramesBody, data, sent};
     use super::*;
-    use crate::proto::server_message::Body as Said;
+    use crate::proto::server_message::Body as ServerBody;
     use crate::proto::{Inserted, Part, ServerMessage};
     use hyper::body::Frame;
 
@@ -127,13 +127,13 @@ mod tests {
 
     fn part(id: u64, len: usize) -> ServerMessage {
         let data = (0..len).map(|byte| byte as u8).collect();
-        ServerMessage { body: Some(Said::Part(Part { id, offset: 7, data })) }
+        ServerMessage { body: Some(ServerBody::Part(Part { id, offset: 7, data })) }
     }
 
     #[test]
     fn messages_arrive_as_they_were_sent_however_they_are_cut_into_frames() {
         let keys = vec![1, -1, i64::MAX];
-        let inserted = ServerMessage { body: Some(Said::Inserted(Inserted { first_id: 1, requests: 3, keys })) };
+        let inserted = ServerMessage { body: Some(ServerBody::Inserted(Inserted { first_id: 1, requests: 3, keys })) };
         let all = [part(1, 0), part(2, 10_000), inserted, part(3, 1), ServerMessage::default(), part(4, 70_000)];
         let bytes = all.iter().flat_map(sent).collect::<Vec<u8>>();
         for size in [1, 2, 5, 4096, 9_999, bytes.len()] {
@@ -151,7 +151,9 @@ mod tests {
         let frame = Bytes::from(sent(&part(1, 100_000)));
         let within = frame.as_ptr_range();
         let mut messages = messages([Ok(Frame::data(frame))]);
-        let Some(Said::Part(part)) = next(&mut messages).unwrap().unwrap().body else { panic!("a part was sent") };
+        let Some(ServerBody::Part(part)) = next(&mut messages).unwrap().unwrap().body else {
+            panic!("a part was sent")
+        };
         assert!(within.contains(&part.data.as_ptr()) && part.data.len() == 100_000);
     }
 

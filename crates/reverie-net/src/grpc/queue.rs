@@ -29,7 +29,7 @@ struct QueueState {
     /// The remaining messages are not sent.
     abandoned: bool,
     /// The connection sends no more.
-    gone: bool,
+    closed: bool,
     /// The session's waker, and the queued bytes below which it is woken.
     session: Option<(Waker, u64)>,
     connection: Option<Waker>,
@@ -112,7 +112,7 @@ impl MessageQueue {
     pub(super) fn close(&self) {
         let mut left = Default::default();
         self.change(|state| {
-            state.gone = true;
+            state.closed = true;
             left = state.take_all();
             state.session.take().map(|(session, _)| session)
         });
@@ -121,7 +121,7 @@ impl MessageQueue {
 
     pub(super) fn send(&self, message: QueuedMessage) {
         self.change(|state| {
-            if !state.gone {
+            if !state.closed {
                 state.bytes += size(&message);
                 state.messages.push_back(message);
             }
@@ -132,7 +132,7 @@ impl MessageQueue {
     /// Queues a message that is sent before batches and their parts, and after others that were sent ahead.
     pub(super) fn send_ahead(&self, message: ServerMessage) {
         self.change(|state| {
-            if !state.gone {
+            if !state.closed {
                 state.bytes += message.encoded_len() as u64 + OVERHEAD;
                 state.ahead.push_back(message);
             }
@@ -147,12 +147,12 @@ impl MessageQueue {
     /// Ready when fewer bytes are queued, or the connection sends no more.
     pub(super) fn poll_below(&self, context: &mut Context<'_>, below: u64) -> Poll<()> {
         let mut state = self.state();
-        if state.bytes < below || state.gone { Poll::Ready(()) } else { state.wait(context, below) }
+        if state.bytes < below || state.closed { Poll::Ready(()) } else { state.wait(context, below) }
     }
 
-    pub(super) fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_closed(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.gone { Poll::Ready(()) } else { state.wait(context, 0) }
+        if state.closed { Poll::Ready(()) } else { state.wait(context, 0) }
     }
 
     /// Notes that the session sends no more; true if messages remain.

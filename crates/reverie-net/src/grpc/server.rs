@@ -48,7 +48,7 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The error for a client without TLS, if the server requires it.
-const WANTS_TLS: &str =
+const TLS_REQUIRED: &str =
     "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
 
 /// The health service, open to all; every other call requires the token.
@@ -117,38 +117,38 @@ impl GrpcServices {
 
     /// Serves a connection, which must be admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
-        let guard = self.shared.admission.register(ConnectionTransport::Grpc, &peer);
+        let admission = self.shared.admission.register(ConnectionTransport::Grpc, &peer);
         let shared = Arc::clone(&self.shared);
         let io = MeteredStream::new(io, Arc::clone(shared.bytes(RequestTransport::Grpc)));
-        let io = BoundedStream::new(io, Arc::clone(&guard));
+        let io = BoundedStream::new(io, Arc::clone(&admission));
         tokio::select! {
-            () = self.greeted(io, &peer, &guard) => {}
-            why = guard.is_over() => if let Some(more) = shared.refusals.allows() {
+            () = self.serve_io(io, &peer, &admission) => {}
+            why = admission.must_close() => if let Some(more) = shared.refusals.allows() {
                 tracing::info!("a connection of {peer} was ended: {why}{more}");
             }
         }
     }
 
-    async fn greeted<IO>(self, io: IO, peer: &str, guard: &Arc<AdmissionGuard>)
+    async fn serve_io<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(tls) = &self.tls else { return self.http2(io, peer, guard, false).await };
+        let Some(tls) = &self.tls else { return self.http2(io, peer, admission, false).await };
         let io = match PeekedStream::read(io).await {
             Ok(io) => io,
             Err(error) => return tracing::debug!(peer, %error, "a connection closed before it sent any data"),
         };
         if io.is_http2() {
-            self.log_refusal(peer, WANTS_TLS);
-            return self.http2(io, peer, guard, true).await;
+            self.log_refusal(peer, TLS_REQUIRED);
+            return self.http2(io, peer, admission, true).await;
         }
         match tls.accept(io).into_fallible().await {
-            Ok(io) => self.http2(io, peer, guard, false).await,
+            Ok(io) => self.http2(io, peer, admission, false).await,
             Err((error, io)) => {
                 if let Some(more) = self.shared.refusals.allows() {
                     tracing::info!("a TLS handshake with {peer} failed: {error}{more}");
                 }
-                let _ = last_words(io).await;
+                let _ = drain(io).await;
             }
         }
     }
@@ -160,16 +160,16 @@ impl GrpcServices {
     }
 
     /// Serves HTTP/2. `in_the_clear`: the peer does not use the required TLS, and gets only this error.
-    async fn http2<IO>(self, io: IO, peer: &str, guard: &Arc<AdmissionGuard>, in_the_clear: bool)
+    async fn http2<IO>(self, io: IO, peer: &str, admission: &Arc<AdmissionGuard>, in_the_clear: bool)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (front, guard, name) = (self.clone(), Arc::clone(guard), Arc::<str>::from(peer));
+        let (front, admission, name) = (self.clone(), Arc::clone(admission), Arc::<str>::from(peer));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            guard.count_request();
+            admission.count_request();
             request.extensions_mut().insert(Peer(Arc::clone(&name)));
-            let (front, guard) = (front.clone(), Arc::clone(&guard));
-            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request, &guard).await } }
+            let (front, admission) = (front.clone(), Arc::clone(&admission));
+            async move { if in_the_clear { Ok(Self::tls_required()) } else { front.answer(request, &admission).await } }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -200,8 +200,8 @@ impl GrpcServices {
         }
     }
 
-    fn wants_tls() -> Response<HttpResponseBody> {
-        status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(HttpResponseBody::Routed)
+    fn tls_required() -> Response<HttpResponseBody> {
+        status(&Error::Unauthenticated(TLS_REQUIRED.to_owned())).into_http().map(HttpResponseBody::Routed)
     }
 
     /// Charges the bytes of a call whose message is assembled before it reaches a session.
@@ -212,9 +212,9 @@ impl GrpcServices {
     async fn answer(
         mut self,
         request: Request<Incoming>,
-        guard: &AdmissionGuard,
+        admission: &AdmissionGuard,
     ) -> Result<Response<HttpResponseBody>, Infallible> {
-        if let Err(error) = self.admit(&request, guard) {
+        if let Err(error) = self.admit(&request, admission) {
             let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
             self.log_refusal(peer, &error);
             return Ok(status(&error).into_http().map(HttpResponseBody::Routed));
@@ -225,7 +225,7 @@ impl GrpcServices {
     }
 
     /// Checks a call: none for health, the token for all others, and a place for those that last.
-    fn admit(&self, request: &Request<Incoming>, guard: &AdmissionGuard) -> Result<()> {
+    fn admit(&self, request: &Request<Incoming>, admission: &AdmissionGuard) -> Result<()> {
         let path = request.uri().path();
         if path.starts_with(HEALTH) {
             return Ok(());
@@ -234,13 +234,13 @@ impl GrpcServices {
         if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
             return Err(Error::Unauthenticated(token::wrong(shown.is_some())));
         }
-        guard.mark_authenticated();
-        if path == DESCRIBE { Ok(()) } else { guard.admit() }
+        admission.mark_authenticated();
+        if path == DESCRIBE { Ok(()) } else { admission.admit() }
     }
 }
 
 /// Waits until the peer has read the error: closing a connection with unread bytes may lose what was sent.
-async fn last_words<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
+async fn drain<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
     io.shutdown().await?;
     let mut unread = [0; 4096];
     while io.read(&mut unread).await? > 0 {}

@@ -82,7 +82,7 @@ impl Replay for Service {
         let unfinished = messages.unfinished();
         let inbound = futures_util::stream::poll_fn(move |context| messages.poll_next(context));
         let (connection, outgoing) = connection(Box::pin(inbound), unfinished, peer);
-        tokio::spawn(Arc::clone(&self.0).welcome(Box::new(connection)));
+        tokio::spawn(Arc::clone(&self.0).handshake(Box::new(connection)));
         Ok(ReplyBody::response(outgoing))
     }
 

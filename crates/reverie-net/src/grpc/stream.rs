@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The time that a closing connection may take to send the queued messages.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, FramesFailure>> + Send>>;
 
@@ -54,7 +54,7 @@ pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcServerConnectio
     let mut message = Some(message);
     connection.inbound = Box::pin(futures_util::stream::poll_fn(move |context| match message.take() {
         Some(message) => Poll::Ready(Some(Ok(message))),
-        None => queue.poll_gone(context).map(|()| None),
+        None => queue.poll_closed(context).map(|()| None),
     }));
     (connection, outgoing)
 }
@@ -113,7 +113,7 @@ impl ServerConnection for GrpcServerConnection {
             let queue = Arc::clone(&self.queue);
             tokio::spawn(async move {
                 // A client that does not read gets no more, and must not keep memory.
-                tokio::time::sleep(LAST_WORDS).await;
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
                 queue.abandon();
             });
         }

@@ -3,7 +3,7 @@
 //! Small messages are joined; the bulk bytes of inserts are sent from where they are in memory.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::{Bulk, ClientMessage, bulk::Place};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};
@@ -46,7 +46,7 @@ impl Upload {
 
 /// Takes an insert with large bulk bytes out of the message; returns its other fields, encoded, and those bytes.
 fn large(message: &mut ClientMessage) -> Option<(Vec<u8>, Bytes)> {
-    let Some(Asked::Insert(insert)) = &mut message.body else { return None };
+    let Some(ClientBody::Insert(insert)) = &mut message.body else { return None };
     match insert.bulk.take() {
         Some(Bulk { place: Some(Place::Inline(data)) }) if data.len() >= LARGE => {
             let insert = insert.encode_to_vec();
@@ -95,8 +95,12 @@ mod tests {
             let received = (below > 0).then(|| Received { below, ids: encode(&[1, below]), ..Default::default() });
             let bulk = Some(Bulk { place: Some(Place::Inline(vec![7; len].into())) });
             let insert = Insert { first_id, released: encode(&[5_u64, 6]), bulk, ..Default::default() };
-            let message =
-                ClientMessage { received, freed_slots: vec![3], body: Some(Asked::Insert(insert)), traced: Vec::new() };
+            let message = ClientMessage {
+                received,
+                freed_slots: vec![3],
+                body: Some(ClientBody::Insert(insert)),
+                traced: Vec::new(),
+            };
             let mut upload = Upload::new(mpsc::channel(1).1);
             upload.push(message.clone());
             assert_eq!(upload.data.len(), len);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// `GET /api/info`.
 pub(super) fn info(watched: &WatchedServer) -> Value {
     let (meter, max_bytes) = watched.tables.bytes();
-    let trouble = watched.trouble();
+    let trouble = watched.not_ready_reason();
     let network = watched.shared.as_ref().map(|shared| shared.network());
     json!({
         "version": env!("CARGO_PKG_VERSION"),

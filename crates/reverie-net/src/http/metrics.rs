@@ -36,7 +36,7 @@ pub(super) fn exposition(watched: &WatchedServer) -> Result<String, Error> {
         disk,
         checkpoint_age: watched.tables.checkpoint_age(),
         journal_unsynced: journal.as_ref().map(|journal| journal.unsynced_bytes),
-        ready: watched.trouble().is_none(),
+        ready: watched.not_ready_reason().is_none(),
         network: watched.shared.as_ref().map(|shared| (shared.network(), Arc::clone(shared))),
         run: watched.run(),
     };

@@ -137,7 +137,7 @@ fn is_local(host: &str) -> bool {
 }
 
 async fn readyz(State(app): State<Arc<App>>) -> Response {
-    match app.watched.trouble() {
+    match app.watched.not_ready_reason() {
         None => typed("text/plain; charset=utf-8", "ready\n"),
         Some(trouble) => {
             let trouble = typed("text/plain; charset=utf-8", format!("{trouble}\n"));

@@ -20,7 +20,7 @@ enum FieldKind {
     Count,
     Text,
     Number,
-    Truth,
+    Bool,
     Curve,
     Activities,
     Chances,
@@ -36,14 +36,14 @@ const SEED: [Field; 6] = [
     ("state", FieldKind::Text),
     ("env_steps", FieldKind::Number),
     ("updates", FieldKind::Number),
-    ("confirmed", FieldKind::Truth),
+    ("confirmed", FieldKind::Bool),
     ("curve", FieldKind::Curve),
 ];
 
 /// The fields of one of several servers that are one replay.
 const SHARD: [Field; 8] = [
     ("address", FieldKind::Text),
-    ("present", FieldKind::Truth),
+    ("present", FieldKind::Bool),
     ("problem", FieldKind::Text),
     ("items", FieldKind::Number),
     ("bytes", FieldKind::Number),
@@ -63,7 +63,7 @@ const FIELDS: [Field; 18] = [
     ("max_env_steps", FieldKind::Number),
     ("seconds", FieldKind::Number),
     ("target_return", FieldKind::Number),
-    ("confirmed", FieldKind::Truth),
+    ("confirmed", FieldKind::Bool),
     ("training_return", FieldKind::Number),
     ("samples_per_insert", FieldKind::Number),
     ("policy_age_updates", FieldKind::Number),
@@ -160,7 +160,7 @@ fn check(name: &str, kind: FieldKind, value: &Value, inside: &str) -> Result<()>
         }
         FieldKind::Count => (value.is_u64(), "a whole number from 0 on".to_owned()),
         FieldKind::Number => (value.is_number(), "a number".to_owned()),
-        FieldKind::Truth => (value.is_boolean(), "true or false".to_owned()),
+        FieldKind::Bool => (value.is_boolean(), "true or false".to_owned()),
         FieldKind::Curve => (
             value.as_array().is_some_and(|curve| curve.len() <= MOST_POINTS && curve.iter().all(is_point)),
             format!("at most {MOST_POINTS} points [env_steps, seconds, mean_return]"),

@@ -40,7 +40,7 @@ const SYSTEM_BYTES: usize = 256 << 10;
 /// The pause after an error of accepting, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The time for which a stop waits for a search of items.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The address, and what readers must show.
 pub struct HttpOptions {
@@ -106,7 +106,7 @@ impl HttpServer {
         // A thread of another runtime must not block.
         match tokio::runtime::Handle::try_current() {
             Ok(_) => runtime.shutdown_background(),
-            Err(_) => runtime.shutdown_timeout(FAREWELL),
+            Err(_) => runtime.shutdown_timeout(SHUTDOWN_TIMEOUT),
         }
     }
 }

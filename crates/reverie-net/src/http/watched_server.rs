@@ -50,8 +50,8 @@ impl WatchedServer {
     }
 
     /// The reason why it cannot do its work now; `None` if it can.
-    pub(super) fn trouble(&self) -> Option<String> {
-        if self.shared.as_ref().is_some_and(|shared| shared.stops()) {
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
+        if self.shared.as_ref().is_some_and(|shared| shared.is_stopping()) {
             return Some("the server stops".to_owned());
         }
         if let Err(error) = self.tables.check_open() {
@@ -97,9 +97,9 @@ mod tests {
     #[tokio::test]
     async fn a_server_whose_tables_are_closed_is_in_trouble() {
         let watched = WatchedServer::new(few_tables(1), None);
-        assert_eq!(watched.trouble(), None);
+        assert_eq!(watched.not_ready_reason(), None);
         watched.tables.close();
-        let trouble = watched.trouble().unwrap();
+        let trouble = watched.not_ready_reason().unwrap();
         assert!(trouble.contains("'t0'") && trouble.contains("closed"), "{trouble}");
     }
 }

@@ -6,7 +6,7 @@ mod limits;
 mod names;
 mod released_chunks;
 
-use super::{ITEM_BYTES, MAX_ITEMS, MAX_LOOKS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, looks};
+use super::{ITEM_BYTES, MAX_CHECKS, MAX_ITEMS, Row, WAITING_BYTES, WAITING_ITEM_BYTES, checks};
 use crate::bulk::BulkSource;
 use crate::convert::item::decode_pattern;
 use crate::convert::numbers::words;
@@ -41,7 +41,7 @@ pub struct ArrivedInsert {
 
 struct Pattern {
     form: Form,
-    looks: u64,
+    checks: u64,
     size_bytes: u64,
     /// Bytes that an item keeps after the form was released.
     own_bytes: u64,
@@ -58,14 +58,14 @@ pub struct Decoder {
     names: Names,
     layouts: Layouts,
     /// Bulk bytes of messages without a request: they count for the next request.
-    owed: u64,
+    unassigned_bytes: u64,
 }
 
 impl Decoder {
     /// A decoder for a new connection of the session that owns these episodes. Chunks are counted in `meter`.
     pub fn new(meter: Arc<Meter>, limits: DecoderLimits, episodes: Arc<Episodes>) -> Self {
         let (patterns, names, layouts) = (HashMap::new(), Names::new(limits), Layouts::default());
-        Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
+        Self { meter, limits, episodes, patterns, names, layouts, unassigned_bytes: 0 }
     }
 
     /// Counts chunks that waiting items of earlier connections have; see [`Decoder::release`].
@@ -94,14 +94,14 @@ impl Decoder {
         for definition in message.bodies {
             self.names.define_body(definition, &self.episodes)?;
         }
-        self.owed += bulk.len();
+        self.unassigned_bytes += bulk.len();
         let arrived = self.requests(message.first_id, &message.runs, &message.items)?;
         for number in words(&message.released, "released numbers")? {
             self.names.release(u64::from_le_bytes(*number));
         }
         for number in message.released_patterns {
             if let Some(pattern) = self.patterns.remove(&number) {
-                self.names.give_back(pattern.size_bytes);
+                self.names.release_bytes(pattern.size_bytes);
             }
         }
         Ok(arrived)
@@ -109,7 +109,7 @@ impl Decoder {
 
     /// Bytes of the chunks that no table refers to and that are named here, or released while an item that waits has
     /// them; and of the other named things. May include chunks that came into tables since the last
-    /// [`Decoder::reckon`].
+    /// [`Decoder::recount`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
@@ -120,13 +120,13 @@ impl Decoder {
     }
 
     /// Like [`Decoder::held_bytes`], computed now: looks at everything that is named.
-    pub fn reckon(&mut self) -> u64 {
-        self.names.reckon()
+    pub fn recount(&mut self) -> u64 {
+        self.names.recount()
     }
 
-    /// Like [`Decoder::reckon`], but where much is named only now and then.
-    pub fn reckon_paced(&mut self) -> u64 {
-        self.names.reckon_paced()
+    /// Like [`Decoder::recount`], but where much is named only now and then.
+    pub fn recount_paced(&mut self) -> u64 {
+        self.names.recount_paced()
     }
 
     /// Lets the next messages hold up to `more` bytes in addition to the current ones, within the limits.
@@ -139,10 +139,10 @@ impl Decoder {
         if self.patterns.len() >= self.limits.max_named {
             return Err(too_many("forms of items", self.limits.max_named));
         }
-        let (looks, size_bytes) = (looks(&pattern), pattern.size_bytes() as u64);
+        let (checks, size_bytes) = (checks(&pattern), pattern.size_bytes() as u64);
         self.names.hold(size_bytes)?;
         let form = Form::new(pattern);
-        let known = Pattern { looks, size_bytes, own_bytes: form.own_bytes() as u64, form };
+        let known = Pattern { checks, size_bytes, own_bytes: form.own_bytes() as u64, form };
         match self.patterns.insert(number, known) {
             None => Ok(()),
             Some(_) => Err(broken(format!("the form {number} is defined twice"))),
@@ -170,7 +170,7 @@ impl Decoder {
             decoder: self,
             items,
             at: 0,
-            looks: 0,
+            checks: 0,
             pattern: None,
             body: None,
             episode: (0, 0),
@@ -178,11 +178,11 @@ impl Decoder {
             mentioned: None,
         };
         let mut arrived = Vec::with_capacity(requests as usize);
-        let owed = if requests > 0 { std::mem::take(&mut reader.decoder.owed) } else { 0 };
+        let unassigned_bytes = if requests > 0 { std::mem::take(&mut reader.decoder.unassigned_bytes) } else { 0 };
         let (mut id, mut tables) = (first_id, Tables::default());
         for run in runs {
             id += u64::from(run.skipped);
-            let mut own = if run.requests > 0 && tables.is_new(run.table) { owed } else { 0 };
+            let mut own = if run.requests > 0 && tables.is_new(run.table) { unassigned_bytes } else { 0 };
             for _ in 0..run.requests {
                 reader.mentioned = None;
                 let mut waiting_bytes = WAITING_BYTES;
@@ -217,7 +217,7 @@ struct ItemReader<'a> {
     decoder: &'a mut Decoder,
     items: &'a [[u8; Row::BYTES]],
     at: usize,
-    looks: u64,
+    checks: u64,
     /// The last form, with the cost of its looks and its size.
     pattern: Option<(u32, Form, (u64, u64))>,
     /// The last body, with its size.
@@ -234,7 +234,7 @@ impl ItemReader<'_> {
         let at = self.at;
         self.at += 1;
         let row = Row::read(&self.items[at]);
-        let (pattern, looks, form_bytes) = self.pattern(row.pattern)?;
+        let (pattern, checks, form_bytes) = self.pattern(row.pattern)?;
         let (body, body_bytes) = self.body(row.body)?;
         *waiting_bytes += WAITING_ITEM_BYTES;
         // Items that wait keep their forms and bodies, also after the client has released them.
@@ -248,8 +248,8 @@ impl ItemReader<'_> {
         let episode = self.episode(row.episode);
         let stream = self.stream(row.stream);
         let item = Item { body, pattern, anchor: row.anchor, episode, stream };
-        self.looks += looks + item.further_episodes().len() as u64;
-        if self.looks > MAX_LOOKS {
+        self.checks += checks + item.further_episodes().len() as u64;
+        if self.checks > MAX_CHECKS {
             return Err(broken("the items of a message have more cells than are allowed"));
         }
         item.check().map_err(|error| broken(format!("an item is invalid: {error}")))?;
@@ -262,14 +262,14 @@ impl ItemReader<'_> {
     }
 
     fn pattern(&mut self, number: u32) -> Result<(Form, u64, u64)> {
-        if let Some((_, form, (looks, bytes))) = self.pattern.as_ref().filter(|(last, ..)| *last == number) {
-            return Ok((form.clone(), *looks, *bytes));
+        if let Some((_, form, (checks, bytes))) = self.pattern.as_ref().filter(|(last, ..)| *last == number) {
+            return Ok((form.clone(), *checks, *bytes));
         }
         let known = self.decoder.patterns.get(&number);
-        let Pattern { form, looks, own_bytes, .. } =
+        let Pattern { form, checks, own_bytes, .. } =
             known.ok_or_else(|| broken(format!("the form {number} is not defined")))?;
-        self.pattern = Some((number, form.clone(), (*looks, *own_bytes)));
-        Ok((form.clone(), *looks, *own_bytes))
+        self.pattern = Some((number, form.clone(), (*checks, *own_bytes)));
+        Ok((form.clone(), *checks, *own_bytes))
     }
 
     fn body(&mut self, name: u64) -> Result<(Body, u64)> {

@@ -5,7 +5,7 @@ mod chunks;
 mod forms;
 mod known;
 
-use super::{FULL_HEAD_BYTES, MAX_ITEMS, MAX_LOOKS, Row};
+use super::{FULL_HEAD_BYTES, MAX_CHECKS, MAX_ITEMS, Row};
 use crate::bulk::BulkSink;
 use crate::convert::numbers::encode;
 use crate::proto;
@@ -34,7 +34,7 @@ pub struct Encoder {
     /// Requests in the message.
     requests: u64,
     next_id: u64,
-    looks: u64,
+    checks: u64,
     /// Bytes of the message's head, at most.
     head_bytes: usize,
     /// Bytes of the message's definitions.
@@ -130,14 +130,14 @@ impl Encoder {
 
     /// Defines the forms and bodies of the request; true if they do not fit.
     fn define(&mut self, items: &Inserts) -> Result<bool> {
-        let mut looks = 0;
+        let mut checks = 0;
         for (item, _) in items {
             if self.head_bytes >= FULL_HEAD_BYTES || self.defined_bytes >= MAX_DEFINED_BYTES {
                 return Ok(true);
             }
             let sizes = (&mut self.head_bytes, &mut self.defined_bytes);
-            looks += self.forms.define(&item.pattern, &mut self.message.patterns, sizes)?;
-            looks += item.further_episodes().len() as u64;
+            checks += self.forms.define(&item.pattern, &mut self.message.patterns, sizes)?;
+            checks += item.further_episodes().len() as u64;
             if let Body::Span(span) = &item.body {
                 let define = self.bodies.define(span, &self.chunks, &mut self.named);
                 if let Some(body) = define {
@@ -147,12 +147,12 @@ impl Encoder {
                 }
             }
         }
-        if looks > MAX_LOOKS {
+        if checks > MAX_CHECKS {
             let reason = "the items of one request have too many cells: insert fewer at a time";
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
-        let full = self.looks + looks > MAX_LOOKS;
-        self.looks += if full { 0 } else { looks };
+        let full = self.checks + checks > MAX_CHECKS;
+        self.checks += if full { 0 } else { checks };
         Ok(full)
     }
 
@@ -197,7 +197,7 @@ impl Encoder {
         message.released = encode(&self.released);
         self.released.clear();
         message.items = std::mem::take(&mut self.items).into();
-        (self.requests, self.looks, self.head_bytes, self.defined_bytes) = (0, 0, 0, 0);
+        (self.requests, self.checks, self.head_bytes, self.defined_bytes) = (0, 0, 0, 0);
         (message != proto::Insert::default()).then_some(message)
     }
 }

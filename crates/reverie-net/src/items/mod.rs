@@ -29,8 +29,8 @@ pub const WAITING_ITEM_BYTES: u64 = 320;
 /// Items of one message at most.
 pub const MAX_ITEMS: usize = 1 << 19;
 
-/// The largest cost of checking that the cells of a message's items are there, see [`looks`].
-const MAX_LOOKS: u64 = 1 << 24;
+/// The largest cost of checking that the cells of a message's items are there, see [`checks`].
+const MAX_CHECKS: u64 = 1 << 24;
 
 /// Bytes of one form, or of what is said of one chunk, in the head of a message at most.
 const MAX_ENTRY_BYTES: usize = MAX_HEAD_BYTES / 2;
@@ -48,7 +48,7 @@ pub fn has_share(table: u64, all: u64, credit: u64) -> bool {
 }
 
 /// The largest cost of checking that the cells of an item of this form are there: about one for each look.
-fn looks(pattern: &Pattern) -> u64 {
+fn checks(pattern: &Pattern) -> u64 {
     let cost = |cells: &Cells| match cells {
         Cells::Range { step: 1, len, .. } => 1 + u64::from(*len) / 8,
         cells => cells.len() as u64,

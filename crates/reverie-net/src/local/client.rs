@@ -38,19 +38,19 @@ struct InsertSlotState {
 #[derive(Debug, Default)]
 struct SharedInsertSlotState {
     /// Held for a move only.
-    news: Mutex<InsertSlotState>,
+    state: Mutex<InsertSlotState>,
 }
 
 impl SharedInsertSlotState {
-    fn news(&self) -> MutexGuard<'_, InsertSlotState> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, InsertSlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn update(&self, change: impl FnOnce(&mut InsertSlotState)) {
         let waker = {
-            let mut news = self.news();
-            change(&mut news);
-            news.waker.take()
+            let mut state = self.state();
+            change(&mut state);
+            state.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -68,7 +68,7 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;
-    let halves = stream.into_std().and_then(|stream| split(stream, DescriptorPolicy::Welcome));
+    let halves = stream.into_std().and_then(|stream| split(stream, DescriptorPolicy::Accept));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
     traffic.without_insert_slot.store(false, Ordering::Relaxed);
     traffic.without_batch_slot.store(false, Ordering::Relaxed);
@@ -124,11 +124,11 @@ pub struct LocalOutlet {
 }
 
 impl LocalOutlet {
-    fn take_news(&mut self, context: Option<&mut Context<'_>>) -> Result<()> {
-        let mut news = self.shared.news();
-        let (ring, consumed) = (news.ring.take(), news.consumed.take());
-        news.waker = context.map(|context| context.waker().clone());
-        drop(news);
+    fn take_updates(&mut self, context: Option<&mut Context<'_>>) -> Result<()> {
+        let mut state = self.shared.state();
+        let (ring, consumed) = (state.ring.take(), state.consumed.take());
+        state.waker = context.map(|context| context.waker().clone());
+        drop(state);
         if let Some(given) = ring {
             self.pending = false;
             match given {
@@ -145,7 +145,7 @@ impl LocalOutlet {
 
     /// True if the bulk bytes of the next message, about `size`, have a place.
     fn place(&mut self, size: u64, context: &mut Context<'_>) -> Result<bool> {
-        self.take_news(Some(context))?;
+        self.take_updates(Some(context))?;
         if let Some((ring, begun)) = &mut self.ring {
             *begun = size >= SMALL && ring.begin(size);
             if *begun || size < SMALL {
@@ -265,11 +265,11 @@ impl LocalInlet {
                     _ => Some(ring::RingOutlet::open(slot, &self.reader.descriptor()?)?),
                 };
                 self.traffic.without_insert_slot.store(ring.is_none(), Ordering::Relaxed);
-                self.shared.update(|news| news.ring = Some(ring));
+                self.shared.update(|state| state.ring = Some(ring));
                 Ok(None)
             }
             Some(server_message::Body::Consumed(consumed)) => {
-                self.shared.update(|news| news.consumed = Some(*consumed));
+                self.shared.update(|state| state.consumed = Some(*consumed));
                 Ok(None)
             }
             Some(server_message::Body::Batch(batch)) => {

@@ -21,13 +21,13 @@ pub use server::{Listener, LocalServerConnection, serve};
 fn trusted(stream: &tokio::net::UnixStream) -> Result<i32, String> {
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| error.to_string())?;
     let (theirs, ours) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
-    if may_be_trusted(theirs, ours) {
+    if is_trusted(theirs, ours) {
         return Ok(peer.pid.as_raw_nonzero().get());
     }
     Err(format!("its process belongs to user {theirs}, and this one to user {ours}"))
 }
 
 /// A peer that runs as root is trusted, as root can do what our user can; root trusts only root.
-fn may_be_trusted(theirs: u32, ours: u32) -> bool {
+fn is_trusted(theirs: u32, ours: u32) -> bool {
     theirs == ours || theirs == 0
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 
 /// The time that a closing connection may take to send the queued messages.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Queued bytes wait for more up to this size, unless they include a batch of `LARGE_BATCH` bytes.
 const TOGETHER: u64 = 16 << 10;
 const LARGE_BATCH: u64 = 64 << 10;
@@ -33,7 +33,7 @@ const GREETING_BYTES: usize = 4 << 10;
 /// Messages of a client that never pauses, after which its answers are sent nevertheless.
 const PATIENCE: u32 = 32;
 /// The pause in accepting connections after the system refused one (mostly when descriptors run out).
-const BREATH: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
@@ -98,7 +98,7 @@ impl Listener {
                     if let Some(more) = self.failures.allows() {
                         tracing::warn!("a connection to {} could not be accepted: {error}{more}", self.path());
                     }
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Listener {
             lost: false,
             urgent: false,
             unanswered: 0,
-            guard: None,
+            admission: None,
             shortages: Arc::clone(&self.shortages),
             counts: Arc::default(),
             counted: (0, 0),
@@ -135,10 +135,10 @@ pub async fn serve(listener: Listener, shared: Arc<ServerState>) {
             connection = listener.accept() => connection,
             () = &mut stopping => return,
         };
-        connection.guard = Some(shared.admission.register(ConnectionTransport::Local, &connection.peer));
+        connection.admission = Some(shared.admission.register(ConnectionTransport::Local, &connection.peer));
         connection.reader.set_longest(GREETING_BYTES);
         connection.counts = Arc::clone(shared.bytes(RequestTransport::SharedMemory));
-        tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection)));
+        tokio::spawn(Arc::clone(&shared).handshake(Box::new(connection)));
     }
 }
 
@@ -157,7 +157,7 @@ pub struct LocalServerConnection {
     unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
-    guard: Option<Arc<AdmissionGuard>>,
+    admission: Option<Arc<AdmissionGuard>>,
     shortages: Arc<LogLimit>,
     /// The server's count of bytes.
     counts: Arc<ByteCounts>,
@@ -218,8 +218,8 @@ impl ServerConnection for LocalServerConnection {
         false
     }
 
-    fn admission_guard(&self) -> Option<Arc<AdmissionGuard>> {
-        self.guard.clone()
+    fn admission(&self) -> Option<Arc<AdmissionGuard>> {
+        self.admission.clone()
     }
 
     fn admitted(&mut self) {
@@ -274,7 +274,7 @@ impl ServerConnection for LocalServerConnection {
         }
         tokio::spawn(async move {
             // A client that does not read loses its last messages.
-            let _ = tokio::time::timeout(LAST_WORDS, self.writer.flush()).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.writer.flush()).await;
             self.count();
             self.writer.close();
         });

@@ -61,7 +61,7 @@ pub(crate) fn split(stream: UnixStream, descriptors: DescriptorPolicy) -> io::Re
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorPolicy {
     /// Allowed with messages that name one.
-    Welcome,
+    Accept,
     /// Each one is a protocol violation.
     Refused,
 }
@@ -204,7 +204,7 @@ fn receive(
     allowed: DescriptorPolicy,
 ) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let space = if allowed == DescriptorPolicy::Welcome { &mut space[..] } else { &mut [][..] };
+    let space = if allowed == DescriptorPolicy::Accept { &mut space[..] } else { &mut [][..] };
     let mut control = RecvAncillaryBuffer::new(space);
     let message = recvmsg(stream, &mut [IoSliceMut::new(room)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     for part in control.drain() {

@@ -3,7 +3,7 @@
 use super::directory::SocketDirectory;
 use super::*;
 use crate::proto::client_message::Body as Ask;
-use crate::proto::server_message::Body as Answer;
+use crate::proto::server_message::Body as ServerBody;
 use crate::proto::{
     Batch, Bulk, ClientMessage, Insert, Part, Request, ServerMessage, Slot, SlotRange, SlotWanted, bulk,
 };
@@ -120,7 +120,7 @@ fn request(id: u64) -> ClientMessage {
 
 fn batch(id: u64, size: usize, slot: Option<Slot>) -> ServerMessage {
     let batch = Batch { id, bulk_bytes: size as u64, slot, ..Batch::default() };
-    ServerMessage { body: Some(Answer::Batch(batch)) }
+    ServerMessage { body: Some(ServerBody::Batch(batch)) }
 }
 
 fn framed(message: &ClientMessage) -> Vec<u8> {
@@ -160,7 +160,7 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
     let reading = async {
         while let Some(arrived) = inlet.receive().await.unwrap() {
             match arrived.message.body {
-                Some(Answer::Part(_)) => answered.notify_one(),
+                Some(ServerBody::Part(_)) => answered.notify_one(),
                 _ => return,
             }
         }
@@ -177,10 +177,10 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
                     through_slot.push(slot);
                 }
                 Some(Ask::SlotWanted(SlotWanted { size_bytes })) => connection.slot_wanted(*size_bytes).unwrap(),
-                _ => connection.send(ServerMessage { body: Some(Answer::Part(Part::default())) }),
+                _ => connection.send(ServerMessage { body: Some(ServerBody::Part(Part::default())) }),
             }
         }
-        connection.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+        connection.send(ServerMessage { body: Some(ServerBody::Goodbye(Default::default())) });
         flush(&mut *connection).await;
     };
     let all = async { tokio::join!(sending, reading, server) };
@@ -203,7 +203,7 @@ async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
         flush(&mut *connection).await;
         let arrived = inlet.receive().await.unwrap().unwrap();
         let block = arrived.block.unwrap();
-        let Some(Answer::Batch(batch)) = arrived.message.body else { panic!("a batch was sent") };
+        let Some(ServerBody::Batch(batch)) = arrived.message.body else { panic!("a batch was sent") };
         assert_eq!((block.len() >= 100_000, batch.slot.unwrap().fresh), (true, round == 0));
         places.push(block.as_ptr());
     }
@@ -252,9 +252,9 @@ async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
 async fn last_words_are_sent_before_the_connection_is_closed() {
     let (_base, listener) = listen("last");
     let (mut connection, (_outlet, mut inlet)) = joined(&listener).await;
-    connection.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+    connection.send(ServerMessage { body: Some(ServerBody::Goodbye(Default::default())) });
     connection.close();
-    assert!(matches!(inlet.receive().await.unwrap().unwrap().message.body, Some(Answer::Goodbye(_))));
+    assert!(matches!(inlet.receive().await.unwrap().unwrap().message.body, Some(ServerBody::Goodbye(_))));
     assert!(inlet.receive().await.unwrap().is_none());
 }
 
@@ -330,7 +330,7 @@ async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
     let (_base, listener) = listen("slow");
     let (mut connection, peer) = hostile(&listener).await;
     let part = Part { data: vec![0; MIB as usize].into(), ..Part::default() };
-    connection.send(ServerMessage { body: Some(Answer::Part(part)) });
+    connection.send(ServerMessage { body: Some(ServerBody::Part(part)) });
     let full = poll_fn(|context| Poll::Ready(connection.poll_queued(context, 1000).is_pending())).await;
     assert!(full && connection.queued_bytes() > 1000);
     drop(peer);

@@ -4,7 +4,7 @@
 //! several places, large cells are sent from their chunks.
 
 use super::pool::{BlockPermit, BlockPool};
-use super::reading::ReadOptions;
+use super::read_options::ReadOptions;
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
@@ -80,12 +80,12 @@ impl PlannedBatch {
     }
 
     /// The large cells where they are in memory, if they are sent from there.
-    pub(super) fn lying(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
-        self.split.as_ref()?.lying(draws)
+    pub(super) fn contiguous_cells(&self, draws: &Draws) -> Option<Vec<ContiguousCells>> {
+        self.split.as_ref()?.contiguous_cells(draws)
     }
 
     /// True if a thread other than the session's gathers it. `lies`: large cells are sent from where they are.
-    pub(super) fn is_gathered_apart(&self, draws: &Draws, lies: bool) -> bool {
+    pub(super) fn is_gathered_by_thread(&self, draws: &Draws, lies: bool) -> bool {
         let large = |index: &usize| self.layout.outputs[*index].len();
         let away: usize = match &self.split {
             Some(split) if lies => split.large().iter().map(large).sum(),
@@ -101,7 +101,7 @@ impl Batches {
     pub(super) fn plan(
         &mut self,
         connection: &dyn ServerConnection,
-        reading: &ReadOptions,
+        read_options: &ReadOptions,
         draws: &Draws,
     ) -> Result<PlannedBatch> {
         if draws.items.is_empty() {
@@ -113,10 +113,10 @@ impl Batches {
                 unpacking: UnpackCost::default(),
             });
         }
-        let known = self.planners.iter().position(|(known, _)| known == reading);
+        let known = self.planners.iter().position(|(known, _)| known == read_options);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
             Some(entry) => entry,
-            None => (reading.clone(), reading.planner()),
+            None => (read_options.clone(), read_options.planner()),
         };
         let plan = entry.1.plan_draws(draws);
         self.planners.truncate(READINGS - 1);
@@ -144,7 +144,7 @@ impl Batches {
         connection: &mut dyn ServerConnection,
         pool: &BlockPool,
         batch: (u64, &PlannedBatch, &Draws),
-        lying: Option<Vec<ContiguousCells>>,
+        contiguous: Option<Vec<ContiguousCells>>,
         leave: Option<BlockPermit>,
         kind: (bool, bool),
     ) -> Result<SendOutcome> {
@@ -157,8 +157,8 @@ impl Batches {
         } else {
             let Some(leave) = leave else { return Ok(SendOutcome::Refused) };
             let leave = Arc::new(leave);
-            pieces = match planned.split.as_ref().zip(lying) {
-                Some((split, lying)) => scattered(planned, split, lying, draws, pool, &leave)?,
+            pieces = match planned.split.as_ref().zip(contiguous) {
+                Some((split, contiguous)) => scattered(planned, split, contiguous, draws, pool, &leave)?,
                 None => {
                     let mut block = pool.take(size, &leave)?;
                     heavy(size, || fill(planned, draws, block.as_uninit()))?;
@@ -231,7 +231,7 @@ pub(super) enum SendOutcome {
     /// There was no slot, and no permission to allocate a block.
     Refused,
     /// Another thread gathers it, or will when the batch before it is done.
-    Apart,
+    OtherThread,
 }
 
 /// Cells that are being sent.
@@ -251,7 +251,7 @@ impl AsRef<[u8]> for SentCells {
 fn scattered(
     planned: &PlannedBatch,
     split: &Split,
-    lying: Vec<ContiguousCells>,
+    contiguous: Vec<ContiguousCells>,
     draws: &Draws,
     pool: &BlockPool,
     leave: &Arc<BlockPermit>,
@@ -267,13 +267,13 @@ fn scattered(
     let mut block = pool.take(size_bytes - away, leave)?;
     let bytes = block.as_uninit();
     heavy(bytes.len(), || fill_with(draws, info, &near, bytes, |arrays| split.gather_rest(draws, arrays)))?;
-    let (mut near, mut end, mut lying) = (block.share(), 0, lying.into_iter());
+    let (mut near, mut end, mut contiguous) = (block.share(), 0, contiguous.into_iter());
     let mut pieces = Pieces::default();
     for range in split.large().iter().map(|index| &outputs[*index]) {
         pieces.push(near.split_to(range.start - end));
         end = range.start;
         while end < range.end {
-            let cells = lying.next().expect("the cells of all large columns");
+            let cells = contiguous.next().expect("the cells of all large columns");
             let bytes = Bytes::from_owner(SentCells { cells, _leave: Arc::clone(leave) });
             end += bytes.len();
             pieces.push(bytes);

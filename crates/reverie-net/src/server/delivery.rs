@@ -113,13 +113,13 @@ impl Link {
         draws: &Draws,
         last: bool,
     ) -> Result<SendOutcome> {
-        let (planned, lying) = match self.planned.take() {
+        let (planned, contiguous) = match self.planned.take() {
             Some(planned) => {
-                let lying = planned.lying(draws);
-                (planned, lying)
+                let contiguous = planned.contiguous_cells(draws);
+                (planned, contiguous)
             }
             None => {
-                let planned = self.batches.plan(&*self.connection, &answer.reading, draws)?;
+                let planned = self.batches.plan(&*self.connection, &answer.read_options, draws)?;
                 let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
                 if needed > budget {
                     return Err(Error::ResourceExhausted {
@@ -138,25 +138,25 @@ impl Link {
                         hint: "ask for fewer samples or columns, or cut shorter chunks (max_chunk_length)".to_owned(),
                     });
                 }
-                let lying = planned.lying(draws);
-                if self.gathering.is_some() && planned.is_gathered_apart(draws, lying.is_some()) {
-                    return Ok(SendOutcome::Apart);
+                let contiguous = planned.contiguous_cells(draws);
+                if self.gathering.is_some() && planned.is_gathered_by_thread(draws, contiguous.is_some()) {
+                    return Ok(SendOutcome::OtherThread);
                 }
                 if self.connection.queued_bytes() + self.gathering_bytes() + needed > budget {
                     self.planned = Some(planned);
                     return Ok(SendOutcome::Refused);
                 }
-                (planned, lying)
+                (planned, contiguous)
             }
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        if planned.is_gathered_apart(draws, lying.is_some()) {
-            return self.gather_apart(shared, answer.id, planned, draws, leave);
+        if planned.is_gathered_by_thread(draws, contiguous.is_some()) {
+            return self.gather_by_thread(shared, answer.id, planned, draws, leave);
         }
         let kind = (last, answer.is_leased());
         let batch = (answer.id, &planned, draws);
-        let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, lying, leave, kind)?;
+        let sent = self.batches.send(&mut *self.connection, &shared.pool, batch, contiguous, leave, kind)?;
         if let SendOutcome::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
@@ -164,7 +164,7 @@ impl Link {
         Ok(sent)
     }
 
-    fn gather_apart(
+    fn gather_by_thread(
         &mut self,
         shared: &ServerState,
         id: u64,
@@ -181,6 +181,6 @@ impl Link {
         let planned = Arc::new(planned);
         let gathering = Gathering::begin(&shared.turns, id, &planned, draws.clone(), room);
         self.gathering = Some((planned, gathering));
-        Ok(SendOutcome::Apart)
+        Ok(SendOutcome::OtherThread)
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct WaitingInsert {
     /// The connection that sent it last.
     connection: u32,
     /// True if it is withdrawn because its client did not send it again.
-    pub(super) left: bool,
+    pub(super) abandoned: bool,
 }
 
 impl SessionInserts {
@@ -77,7 +77,8 @@ impl SessionInserts {
         let connection = self.connection;
         self.count(table, size_bytes);
         self.held_bytes += held_bytes;
-        self.waiting.insert(id, WaitingInsert { table, num_items, size_bytes, held_bytes, connection, left: false });
+        self.waiting
+            .insert(id, WaitingInsert { table, num_items, size_bytes, held_bytes, connection, abandoned: false });
     }
 
     fn count(&mut self, table: u32, size_bytes: u64) {
@@ -104,7 +105,7 @@ impl SessionInserts {
 
     /// Notes that a waiting insert was sent again on a new connection, with its size as the client counts it now.
     /// `Protocol` if this connection sent it already: it would count for less than it holds.
-    pub(super) fn came_again(&mut self, id: u64, size_bytes: u64) -> Result<()> {
+    pub(super) fn received_again(&mut self, id: u64, size_bytes: u64) -> Result<()> {
         let connection = self.connection;
         let Some(waiting) = self.waiting.get_mut(&id) else { return Ok(()) };
         if waiting.connection == connection {
@@ -123,14 +124,14 @@ impl SessionInserts {
     }
 
     /// Marks a waiting insert of no bytes as withdrawn: its client did not send it again.
-    pub(super) fn is_left(&mut self, id: u64) {
+    pub(super) fn mark_abandoned(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
-            waiting.left = true;
+            waiting.abandoned = true;
         }
     }
 
     /// Notes that the client has not sent a waiting insert of no bytes on this connection or the one before it.
-    pub(super) fn is_of_older_connection(&mut self, id: u64) {
+    pub(super) fn mark_older(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.connection = self.connection.wrapping_sub(2);
         }
@@ -141,21 +142,21 @@ impl SessionInserts {
         let Some(waiting) = self.waiting.remove(&id) else { return false };
         self.held_bytes -= waiting.held_bytes;
         self.count_off(waiting.table, waiting.size_bytes, waiting.connection);
-        waiting.left
+        waiting.abandoned
     }
 
     /// Returns the inserts that neither this connection nor the one before it sent, if all together exceed the credit.
     /// They no longer count, and are to be withdrawn.
-    pub(super) fn leave_behind(&mut self, credit: u64) -> Vec<u64> {
+    pub(super) fn abandon_older(&mut self, credit: u64) -> Vec<u64> {
         let mut numbers = Vec::new();
         // Without old ones nothing is searched: this is asked for each insert.
         if self.older == 0 || self.in_flight + self.before + self.older < credit {
             return numbers;
         }
         for (id, waiting) in &mut self.waiting {
-            if self.connection.wrapping_sub(waiting.connection) > 1 && !waiting.left {
+            if self.connection.wrapping_sub(waiting.connection) > 1 && !waiting.abandoned {
                 waiting.size_bytes = 0;
-                waiting.left = true;
+                waiting.abandoned = true;
                 numbers.push(*id);
             }
         }
@@ -164,9 +165,9 @@ impl SessionInserts {
     }
 
     /// Notes that the client asks for the outcome of an insert. True if it is reported when the withdrawal ends.
-    pub(super) fn is_asked_for(&mut self, id: u64) -> bool {
-        let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.left);
-        waiting.is_some_and(|waiting| std::mem::take(&mut waiting.left))
+    pub(super) fn note_question(&mut self, id: u64) -> bool {
+        let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.abandoned);
+        waiting.is_some_and(|waiting| std::mem::take(&mut waiting.abandoned))
     }
 
     /// True if inserts wait, and `None` if the client need not be notified of a change.
@@ -198,16 +199,16 @@ mod tests {
         wait(&mut inserts, 3);
         inserts.reconnected();
         wait(&mut inserts, 6);
-        assert_eq!((inserts.older, inserts.leave_behind(800)), (0, vec![]), "all are of this connection or the last");
-        inserts.came_again(2, 70).unwrap();
-        assert!(matches!(inserts.came_again(2, 0), Err(Error::Protocol(_))));
+        assert_eq!((inserts.older, inserts.abandon_older(800)), (0, vec![]), "all are of this connection or the last");
+        inserts.received_again(2, 70).unwrap();
+        assert!(matches!(inserts.received_again(2, 0), Err(Error::Protocol(_))));
         inserts.reconnected();
         wait(&mut inserts, 2);
         assert_eq!((inserts.in_flight, inserts.before, inserts.older), (200, 670, 200));
-        assert_eq!(inserts.leave_behind(1071), [0; 0], "they are within the credit");
-        let mut left = inserts.leave_behind(1070);
+        assert_eq!(inserts.abandon_older(1071), [0; 0], "they are within the credit");
+        let mut left = inserts.abandon_older(1070);
         left.sort_unstable();
-        assert_eq!((left, inserts.older, inserts.leave_behind(1)), (vec![1, 3], 0, vec![]));
+        assert_eq!((left, inserts.older, inserts.abandon_older(1)), (vec![1, 3], 0, vec![]));
         assert!(inserts.remove(1) && !inserts.remove(2) && inserts.remove(3));
         (4..next).for_each(|id| assert!(!inserts.remove(id)));
         assert_eq!((inserts.in_flight, inserts.before, inserts.older, inserts.held_bytes()), (0, 0, 0, 0));

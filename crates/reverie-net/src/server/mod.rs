@@ -1,7 +1,7 @@
 //! The server: sessions of connections, and their operations on the tables.
 //!
 //! ```text
-//! connection: admission -> welcome -> session -> inserts  -> table
+//! connection: admission -> handshake -> session -> inserts  -> table
 //!                                       |        requests -> samples -> batches -> pool or slot
 //!                                       +-- outcomes, until the client acknowledges them
 //! ```
@@ -12,9 +12,9 @@ pub mod spans;
 mod waits;
 mod clients;
 mod options;
-mod reading;
+mod read_options;
 mod shared;
-mod welcome;
+mod handshake;
 
 mod charges;
 mod checkpoints;

@@ -106,7 +106,7 @@ impl Outcomes {
 
     /// Removes the entry of an insert that is in its table in part, and now continues. `Protocol` if the insert was
     /// confirmed together with others: those are whole, and what is sent again is something else.
-    pub(super) fn go_on(&mut self, id: u64) -> Result<()> {
+    pub(super) fn resume_insert(&mut self, id: u64) -> Result<()> {
         match self.inserts.remove(&id) {
             Some(run) if run.keys.len() == 1 => {
                 self.len -= run.left;
@@ -315,8 +315,8 @@ mod tests {
         assert!((1..=9).all(|id| matches!(outcomes.look_up(id), RequestStatus::New)));
         outcomes.inserted(3, keys(3..5));
         outcomes.inserted(7, keys(7..8));
-        assert!([3, 4, 5].iter().all(|id| matches!(outcomes.go_on(*id), Err(Error::Protocol(_)))));
-        outcomes.go_on(7).unwrap();
+        assert!([3, 4, 5].iter().all(|id| matches!(outcomes.resume_insert(*id), Err(Error::Protocol(_)))));
+        outcomes.resume_insert(7).unwrap();
         assert!(matches!(outcomes.look_up(7), RequestStatus::New));
     }
 

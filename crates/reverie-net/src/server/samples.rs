@@ -1,7 +1,7 @@
 //! Requests for draws: waiting for the tables, and the draws to gather.
 
 use super::latencies::Stopwatch;
-use super::reading::ReadOptions;
+use super::read_options::ReadOptions;
 use super::shared::ServerState;
 use crate::convert;
 use crate::proto;
@@ -26,7 +26,7 @@ const ALONE_BYTES: u64 = 1024;
 /// If it is dropped before the client acknowledged them, leased draws return to their tables.
 pub(super) struct DrawDelivery {
     pub(super) id: u64,
-    pub(super) reading: ReadOptions,
+    pub(super) read_options: ReadOptions,
     /// Each group becomes one batch.
     pub(super) groups: VecDeque<Draws>,
     /// The groups that were sent, while the client may ask for them again.
@@ -38,39 +38,39 @@ pub(super) struct DrawDelivery {
     /// The lease of the draws from tables that delete sampled items.
     pub(super) lease: Lease,
     /// True if a separate thread gathers its first group, or will after another one: other answers are sent first.
-    pub(super) apart: bool,
+    pub(super) by_thread: bool,
     /// The bytes that the session counts for it until it is sent.
-    pub(super) asked_bytes: u64,
+    pub(super) requested_bytes: u64,
     /// The arrival of its request, until it is sent for the first time.
     pub(super) stopwatch: Option<Stopwatch>,
 }
 
 impl DrawDelivery {
-    fn empty(id: u64, reading: ReadOptions) -> Self {
+    fn empty(id: u64, read_options: ReadOptions) -> Self {
         let lease = Lease::default();
         let (groups, sent) = (VecDeque::new(), VecDeque::new());
         Self {
             id,
-            reading,
+            read_options,
             groups,
             sent,
             has_sent: false,
             error: None,
             lease,
-            apart: false,
-            asked_bytes: 0,
+            by_thread: false,
+            requested_bytes: 0,
             stopwatch: None,
         }
     }
 
     /// An answer of one batch.
-    pub(super) fn whole(id: u64, reading: ReadOptions, draws: Draws) -> Self {
-        Self { groups: VecDeque::from([draws]), ..Self::empty(id, reading) }
+    pub(super) fn whole(id: u64, read_options: ReadOptions, draws: Draws) -> Self {
+        Self { groups: VecDeque::from([draws]), ..Self::empty(id, read_options) }
     }
 
     /// An answer with an error only.
-    pub(super) fn refused(id: u64, reading: ReadOptions, error: Error) -> Self {
-        Self { error: Some(error), ..Self::empty(id, reading) }
+    pub(super) fn refused(id: u64, read_options: ReadOptions, error: Error) -> Self {
+        Self { error: Some(error), ..Self::empty(id, read_options) }
     }
 
     /// True if draws are leased.
@@ -104,7 +104,7 @@ impl DrawDelivery {
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
-        self.apart = false;
+        self.by_thread = false;
         self
     }
 
@@ -122,10 +122,10 @@ impl DrawDelivery {
         } else if let Some(draws) = first {
             let can_split = draws.len() > 1 || draws.wanted_windows.is_some();
             match error {
-                Error::OutOfMemory { .. } => self.lease.give_back(before..before + draws.len()),
+                Error::OutOfMemory { .. } => self.lease.return_draws(before..before + draws.len()),
                 _ if can_split => split(draws.without_windows(), |_| 1, &mut self.groups),
                 Error::Damaged(_) | Error::DamagedFile { .. } => {}
-                _ => self.lease.give_back(before..before + draws.len()),
+                _ => self.lease.return_draws(before..before + draws.len()),
             }
         }
         self.error.get_or_insert(error);
@@ -237,11 +237,11 @@ pub(super) async fn draw(
     mut patience: WaitLimit,
     lessee: Option<Lessee>,
 ) -> DrawDelivery {
-    let reading = match ReadOptions::decode(sample.reading) {
-        Ok(reading) => reading,
+    let read_options = match ReadOptions::decode(sample.reading) {
+        Ok(read_options) => read_options,
         Err(error) => return DrawDelivery::refused(id, ReadOptions::default(), error),
     };
-    let mut answer = DrawDelivery::empty(id, reading);
+    let mut answer = DrawDelivery::empty(id, read_options);
     let mut draws = Draws::default();
     let parts = match tables(&shared, &sample.parts) {
         Ok(parts) => parts,

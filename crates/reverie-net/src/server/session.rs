@@ -11,7 +11,7 @@ mod inserts;
 mod leases;
 mod requests;
 mod traced;
-mod weigh;
+mod memory;
 
 use super::charges::Charge;
 use super::clients::ClientFigures;
@@ -25,7 +25,7 @@ use super::shared::{BusyGuard, Credit, ServerState, SessionId, UndrainedGuard};
 use super::spans::OpenSpans;
 use crate::convert;
 use crate::items::{Episodes, ReleasedChunks};
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage};
 use crate::transport::server::ServerConnection;
@@ -150,7 +150,7 @@ pub(super) struct Session {
     /// The spans of its requests that belong to a trace.
     pub(super) spans: OpenSpans,
     /// The bytes of draws that are still to be made or gathered.
-    pub(super) asked_bytes: u64,
+    pub(super) requested_bytes: u64,
     stop: OutcomeFuture<()>,
     stopping: bool,
     /// Held until the messages that arrived before a stop are taken.
@@ -198,7 +198,7 @@ impl Session {
             charge: Charge::new(&shared.charges),
             figures,
             spans: OpenSpans::new(&shared.spans),
-            asked_bytes: 0,
+            requested_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
             undrained: Some(UndrainedGuard::new(shared)),
@@ -261,29 +261,31 @@ impl Session {
         }
         match message.body {
             None => Ok(()),
-            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello arrived".to_owned())),
-            Some(Asked::Insert(insert)) => self.insert(insert),
-            Some(Asked::Request(request)) => self.request(request),
-            Some(Asked::Cancel(proto::Cancel { id, insert })) => {
+            Some(ClientBody::Hello(_) | ClientBody::Proof(_)) => {
+                Err(Error::Protocol("a second hello arrived".to_owned()))
+            }
+            Some(ClientBody::Insert(insert)) => self.insert(insert),
+            Some(ClientBody::Request(request)) => self.request(request),
+            Some(ClientBody::Cancel(proto::Cancel { id, insert })) => {
                 match self.cancels.get_mut(&id) {
                     Some(cancel) if cancel.has_effect => cancel.withdraw(),
                     Some(cancel) => {
                         cancel.withdraw();
                         self.cancels.remove(&id);
                     }
-                    None if insert && self.inserts.is_asked_for(id) => {}
+                    None if insert && self.inserts.note_question(id) => {}
                     None if insert => self.withdraw_insert(id),
                     None => self.withdraw_answer(id),
                 }
                 Ok(())
             }
-            Some(Asked::Leave(proto::Leave {})) => {
+            Some(ClientBody::Leave(proto::Leave {})) => {
                 self.end_consuming();
                 self.outcomes.end_leases();
-                self.lose_link();
+                self.handle_disconnect();
                 return Ok(());
             }
-            Some(Asked::SlotWanted(wanted)) => {
+            Some(ClientBody::SlotWanted(wanted)) => {
                 self.link.as_mut().map_or(Ok(()), |link| link.connection.slot_wanted(wanted.size_bytes))
             }
         }?;
@@ -294,7 +296,7 @@ impl Session {
     }
 
     fn finished(&mut self, finished: FinishedRequest) {
-        self.spans.goes_on(finished.id());
+        self.spans.end_wait(finished.id());
         match finished {
             FinishedRequest::Insert { id, keys, late, stopwatch } => {
                 self.unwanted.remove(&id);
@@ -302,7 +304,9 @@ impl Session {
             }
             // Dropping the answer ends its lease.
             FinishedRequest::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
-            FinishedRequest::Draws(answer, drawing) if self.is_left(answer.id, &drawing) => self.discard(answer),
+            FinishedRequest::Draws(answer, drawing) if self.is_requested_again(answer.id, &drawing) => {
+                self.discard(answer)
+            }
             FinishedRequest::Draws(answer, _) => self.answer(answer),
             // The return was answered.
             FinishedRequest::Reply(reply, _) if self.unwanted.remove(&reply.id) => {}

@@ -32,7 +32,7 @@ pub(super) type Sessions = HashMap<SessionId, OpenSession>;
 /// A session, as others see it.
 pub(super) struct OpenSession {
     /// The channel for a new connection of it.
-    pub(super) ways: mpsc::Sender<Box<dyn ServerConnection>>,
+    pub(super) connections: mpsc::Sender<Box<dyn ServerConnection>>,
     pub(super) figures: Arc<ClientFigures>,
 }
 
@@ -152,7 +152,7 @@ impl ServerState {
     }
 
     /// True as soon as a stop begins.
-    pub(crate) fn stops(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
 
@@ -279,7 +279,7 @@ impl ServerState {
         arrivals.close();
         sessions.remove(&id);
         // A server that stops may take a last checkpoint.
-        if !self.stops() {
+        if !self.is_stopping() {
             for table in self.tables.iter() {
                 if waits {
                     table.withdraw_sender(&id);

@@ -207,7 +207,7 @@ impl OpenSpans {
     }
 
     /// Notes that a request has what it waited for, or waits no longer.
-    pub(super) fn goes_on(&mut self, id: u64) {
+    pub(super) fn end_wait(&mut self, id: u64) {
         if let Some((_, until, ..)) = self.open.get_mut(&id).and_then(|open| open.wait.as_mut()) {
             *until = Some(Instant::now());
         }
@@ -319,7 +319,7 @@ mod tests {
         open.announce(&[traced(3), traced(5)]);
         [3, 4, 5].into_iter().for_each(|id| begin(&mut open, id));
         open.waits(3, ("limiter", "x".repeat(TEXT_BYTES - 1) + "é"));
-        open.goes_on(3);
+        open.end_wait(3);
         open.end(3, Some(&crate::convert::error::encode(&reverie_core::Error::Deadline("late".to_owned()))));
         assert!(open.has(5) && !open.has(4));
         drop(open);

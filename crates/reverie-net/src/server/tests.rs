@@ -7,7 +7,7 @@ mod scripted;
 
 use super::outcomes::MOST_REMEMBERED;
 use super::{Limits, ServerState};
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, ServerMessage, request};
 use crate::token::{Exchange, NONCE_BYTES, Prover, Token};
@@ -49,10 +49,10 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
     for name in 0..3 {
         let connection = ScriptedConnection::default();
         connection.hello();
-        if let Some(Asked::Hello(hello)) = &mut connection.script().messages[0].body {
+        if let Some(ClientBody::Hello(hello)) = &mut connection.script().messages[0].body {
             hello.session = vec![name; 16];
         }
-        Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+        Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
         connection.ask(1, 1);
         settle().await;
         all.push(connection);
@@ -142,10 +142,10 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
     let (shared, connection, other) =
         (shared(10, Limits::default(), None), ScriptedConnection::default(), ScriptedConnection::default());
     other.hello();
-    if let Some(Asked::Hello(hello)) = &mut other.script().messages[0].body {
+    if let Some(ClientBody::Hello(hello)) = &mut other.script().messages[0].body {
         hello.session = vec![9; 16];
     }
-    Arc::clone(&shared).welcome(Box::new(other.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(other.clone())).await;
     connect(&shared, &connection).await;
     connection.script().panics = true;
     let waker = connection.script().waker.take();
@@ -188,14 +188,14 @@ async fn a_transport_without_a_token_is_asked_to_prove_that_it_has_it_and_gets_t
     {
         let connection = ScriptedConnection::default();
         connection.hello();
-        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(connection.clone())));
+        let handshake = tokio::spawn(Arc::clone(&shared).handshake(Box::new(connection.clone())));
         settle().await;
         let Some(Body::Challenge(challenge)) = connection.read().unwrap().body else { panic!("no challenge") };
         let server_nonce = challenge.nonce.as_slice().try_into().unwrap();
         let exchange = Exchange { session: &[3; 16], client_nonce: &[5; NONCE_BYTES], server_nonce };
         assert!(Token::new("secret").is_proven(Prover::Server, &exchange, &challenge.proof));
-        connection.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
-        welcome.await.unwrap();
+        connection.send(ClientBody::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
+        handshake.await.unwrap();
         settle().await;
         let first = connection.read().unwrap().body;
         assert_eq!(matches!(first, Some(Body::Hello(_))), admitted, "{token}: {first:?}");
@@ -209,7 +209,7 @@ async fn a_client_that_answers_a_challenge_with_anything_else_is_refused() {
     let connection = ScriptedConnection::default();
     connection.hello();
     connection.ask(1, 1);
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     assert!(matches!(connection.read().unwrap().body, Some(Body::Challenge(_))));
     let Some(Body::Goodbye(goodbye)) = connection.read().unwrap().body else { panic!("it is admitted") };
     assert!(matches!(goodbye.reason.unwrap().kind, Some(proto::error_detail::Kind::Unauthenticated(_))));
@@ -224,7 +224,7 @@ async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_recei
         for id in 1..=MOST_REMEMBERED as u64 + 1 {
             let mutate = proto::Mutate { table: "a".to_owned(), ..Default::default() };
             let body = Some(request::Body::Mutate(mutate));
-            connection.say(Asked::Request(proto::Request { id, timeout: None, body }));
+            connection.send(ClientBody::Request(proto::Request { id, timeout: None, body }));
             let received = receives.then(|| proto::Received { below: id, ..Default::default() });
             connection.script().messages.back_mut().unwrap().received = received;
         }

@@ -21,7 +21,7 @@ const MOST_OUTDATED: usize = 16;
 pub(super) struct Draws<'a> {
     pub(super) table: &'a Table,
     pub(super) request: SampleRequest,
-    pub(super) reading: &'a ShardedReadOptions,
+    pub(super) read_options: &'a ShardedReadOptions,
     pub(super) end: &'a RequestEnd,
 }
 
@@ -56,7 +56,7 @@ struct Progress {
 
 impl Progress {
     /// Takes note of a round that made `new` draws: without any, it is repeated if its figures were out of date.
-    fn met(&mut self, is_outdated: bool, new: usize) {
+    fn note_round(&mut self, is_outdated: bool, new: usize) {
         self.outdated = if is_outdated && new == 0 { self.outdated + 1 } else { 0 };
         self.repeats |= (1..=MOST_OUTDATED).contains(&self.outdated);
     }
@@ -68,7 +68,7 @@ impl Draws<'_> {
         let DrawsOutcome { made, error } = self.parts().await?;
         let batches = match made.is_empty() {
             true => Vec::new(),
-            false => vec![joined(made, &self.reading.options(), self.reading.allocate)?],
+            false => vec![joined(made, &self.read_options.options(), self.read_options.allocate)?],
         };
         Ok(SampleOutcome { batches, error })
     }
@@ -76,7 +76,7 @@ impl Draws<'_> {
     /// The draws that are allowed now, at least one: a batch for each run of items of the same form.
     pub(super) async fn runs(&self) -> Result<SampleOutcome> {
         let DrawsOutcome { made, error } = self.rounds(1, self.request.num_samples, DrawMethod::Runs).await?;
-        let run = |part| joined(vec![part], &self.reading.options(), self.reading.allocate);
+        let run = |part| joined(vec![part], &self.read_options.options(), self.read_options.allocate);
         let batches = made.into_iter().map(run).collect::<Result<_>>()?;
         Ok(SampleOutcome { batches, error })
     }
@@ -84,12 +84,12 @@ impl Draws<'_> {
     /// All draws, or those made by the end. Draws without replacement are made all at once or not at all.
     pub(super) async fn parts(&self) -> Result<DrawsOutcome> {
         let SampleRequest { num_samples, without_replacement, windows, .. } = self.request;
-        if without_replacement && self.reading.ragged == Ragged::Values {
+        if without_replacement && self.read_options.ragged == Ragged::Values {
             let reason = "ragged=\"values\" has no row for each draw, of which draws without replacement over several \
                           shards leave some out: pass ragged=\"pad\", or draw with replacement";
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
-        let plain = self.reading.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
+        let plain = self.read_options.ragged == Ragged::Refuse && !without_replacement && windows.is_none();
         let method = if plain && self.table.kind.discards { DrawMethod::Guesses } else { DrawMethod::Asks };
         let mut outcome = self.rounds(num_samples, num_samples, method).await?;
         if let (Some(Error::Deadline(why)), true) = (&mut outcome.error, without_replacement) {
@@ -170,7 +170,7 @@ impl Draws<'_> {
     }
 
     async fn ask_all(&self, asks: Vec<(usize, ShardRequest)>) -> Round {
-        Round::ask(self.table, self.end, self.reading, asks).await
+        Round::ask(self.table, self.end, self.read_options, asks).await
     }
 
     /// Makes draws by the present masses, none of which waits for a table.
@@ -179,14 +179,14 @@ impl Draws<'_> {
     async fn draw(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let windows = self.request.windows;
         let split = self.table.model().split(count as u64);
-        let Some(Split { counts, mut chances }) = split else { return Ok(()) };
+        let Some(Split { counts, mut probabilities }) = split else { return Ok(()) };
         let asks = asks(&counts, |count| SampleRequest { windows, ..plain(count) });
         let round = self.ask_all(asks).await;
         // A server that gives no window may still have items.
-        let empty = round.among_others(&counts, &mut chances, windows.is_none());
+        let empty = round.among_others(&counts, &mut probabilities, windows.is_none());
         let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
-        let new = self.take(made, &chances, progress);
-        progress.met(empty, new);
+        let new = self.take(made, &probabilities, progress);
+        progress.note_round(empty, new);
         fail(round.error)?;
         if let (Some(windows), true) = (windows, round.lost.is_empty()) {
             self.count_short(count, new, windows, progress)?;
@@ -198,7 +198,7 @@ impl Draws<'_> {
     async fn draw_runs(&self, count: usize, progress: &mut Progress) -> Result<()> {
         let (table, asked_at, timeout) = (self.table, self.table.now(), self.end.answer());
         let split = table.model().split(count as u64);
-        let Some(Split { counts, mut chances }) = split else { return Ok(()) };
+        let Some(Split { counts, mut probabilities }) = split else { return Ok(()) };
         let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let asked = some.map(|(shard, count)| {
             let replay = Arc::clone(table.members().replay(shard));
@@ -223,10 +223,10 @@ impl Draws<'_> {
             round.drawn.extend(batches.into_iter().map(|drawn| (shard, drawn)));
             round.note(table, shard, error);
         }
-        let empty = round.among_others(&counts, &mut chances, true);
+        let empty = round.among_others(&counts, &mut probabilities, true);
         let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
-        let new = self.take(made, &chances, progress);
-        progress.met(empty, new);
+        let new = self.take(made, &probabilities, progress);
+        progress.note_round(empty, new);
         fail(round.error)?;
         table.members().refuse_none()
     }
@@ -247,10 +247,10 @@ impl Draws<'_> {
         let round = self.ask_all(asked).await;
         if round.error.is_some() {
             // A server did not answer in time: the draws of the others are all that there is time for.
-            let Split { counts, mut chances } = split;
-            round.among_others(&counts, &mut chances, true);
+            let Split { counts, mut probabilities } = split;
+            round.among_others(&counts, &mut probabilities, true);
             let made = round.drawn.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn)).collect();
-            self.take(made, &chances, progress);
+            self.take(made, &probabilities, progress);
             return fail(round.error);
         }
         let Round { drawn, lost, .. } = round;
@@ -260,7 +260,7 @@ impl Draws<'_> {
             true => table.model().keep(&split),
             false => None,
         };
-        let Some(KeptDraws { mut counts, again, chances }) = kept else {
+        let Some(KeptDraws { mut counts, again, probabilities }) = kept else {
             // A server is gone, or empty by now: the draws are dropped, and made again at those that are left.
             drawn.iter().for_each(|(shard, drawn)| table.model().discard(*shard, drawn.len() as u64));
             return table.members().refuse_none();
@@ -271,7 +271,7 @@ impl Draws<'_> {
         let Round { drawn: more, error, .. } = self.ask_all(asks(&again, plain)).await;
         let first = drawn.into_iter().map(|(shard, drawn)| (shard, std::mem::take(&mut counts[shard]) as usize, drawn));
         let all = first.chain(more.into_iter().map(|(shard, drawn)| (shard, drawn.len(), drawn))).collect();
-        self.take(all, &chances, progress);
+        self.take(all, &probabilities, progress);
         fail(error)?;
         table.members().refuse_none()
     }
@@ -313,28 +313,28 @@ impl Draws<'_> {
             false => None,
         };
         let is_outdated = raced.is_none() && lost.is_empty() && error.is_none();
-        let none = || Split { counts: vec![0; wanted.len()], chances: vec![0.0; wanted.len()] };
-        let Split { counts, chances } = raced.unwrap_or_else(none);
+        let none = || Split { counts: vec![0; wanted.len()], probabilities: vec![0.0; wanted.len()] };
+        let Split { counts, probabilities } = raced.unwrap_or_else(none);
         for (shard, drawn) in &drawn {
             table.model().discard(*shard, drawn.len() as u64 - counts[*shard]);
         }
         let made = drawn.into_iter().map(|(shard, drawn)| (shard, counts[shard] as usize, drawn)).collect();
-        let new = self.take(made, &chances, progress);
-        progress.met(is_outdated, new);
+        let new = self.take(made, &probabilities, progress);
+        progress.note_round(is_outdated, new);
         fail(error)?;
         table.members().refuse_none()
     }
 
     /// Adds the first draws of each server, as many as given; returns how many they are.
-    fn take(&self, drawn: Vec<(usize, usize, DrawnBatch)>, chances: &[f64], progress: &mut Progress) -> usize {
+    fn take(&self, drawn: Vec<(usize, usize, DrawnBatch)>, probabilities: &[f64], progress: &mut Progress) -> usize {
         let (size, smallest) = {
             let model = self.table.model();
-            (model.size(), model.smallest_probability(chances))
+            (model.size(), model.smallest_probability(probabilities))
         };
         let before = progress.done;
         for (shard, len, drawn) in drawn.into_iter().filter(|(_, len, _)| *len > 0) {
             progress.done += len;
-            progress.made.push(Part { drawn, len, chance: chances[shard], size, smallest });
+            progress.made.push(Part { drawn, len, chance: probabilities[shard], size, smallest });
         }
         progress.done - before
     }

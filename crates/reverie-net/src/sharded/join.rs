@@ -19,8 +19,8 @@ pub(super) struct ShardedReadOptions {
 }
 
 impl ShardedReadOptions {
-    pub(super) fn new(reading: &BatchOptions<'_>, allocate: ArrayAllocator) -> Self {
-        Self { columns: reading.columns.map(<[String]>::to_vec), ragged: reading.ragged, allocate }
+    pub(super) fn new(read_options: &BatchOptions<'_>, allocate: ArrayAllocator) -> Self {
+        Self { columns: read_options.columns.map(<[String]>::to_vec), ragged: read_options.ragged, allocate }
     }
 
     pub(super) fn options(&self) -> BatchOptions<'_> {
@@ -53,7 +53,11 @@ impl Part {
 ///
 /// Items of this process stay items, which the caller gathers. Arrays are copied into memory from `allocate`, except
 /// those of a single part that has all items. Errors: `Ragged`, as of one batch, and `OutOfMemory`.
-pub(super) fn joined(mut parts: Vec<Part>, reading: &BatchOptions<'_>, allocate: ArrayAllocator) -> Result<DrawnBatch> {
+pub(super) fn joined(
+    mut parts: Vec<Part>,
+    read_options: &BatchOptions<'_>,
+    allocate: ArrayAllocator,
+) -> Result<DrawnBatch> {
     if parts.len() == 1 && parts[0].is_whole() {
         return Ok(parts.remove(0).drawn);
     }
@@ -62,14 +66,14 @@ pub(super) fn joined(mut parts: Vec<Part>, reading: &BatchOptions<'_>, allocate:
     let stays = parts.iter().all(|part| matches!(part.drawn, DrawnBatch::Items(_)));
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for Part { drawn, len, chance, size, .. } in parts {
-        let (mut draws, piece) = PartArrays::of(drawn, len, reading, stays)?;
+        let (mut draws, piece) = PartArrays::of(drawn, len, read_options, stays)?;
         draws.probabilities.iter_mut().for_each(|probability| *probability *= chance);
         draws.table_sizes.fill(size);
         all.append(draws);
         pieces.extend(piece);
     }
     (all.tally, all.smallest_probability) = (None, smallest);
-    if stays { Ok(DrawnBatch::Items(all)) } else { copied(&pieces, all, None, reading.ragged, allocate) }
+    if stays { Ok(DrawnBatch::Items(all)) } else { copied(&pieces, all, None, read_options.ragged, allocate) }
 }
 
 /// One batch of all draws, of which draw `n` of all parts goes to row `rows[n]`. The figures stay.
@@ -78,14 +82,14 @@ pub(super) fn joined(mut parts: Vec<Part>, reading: &BatchOptions<'_>, allocate:
 pub(super) fn merged(
     mut parts: Vec<DrawnBatch>,
     rows: &[usize],
-    reading: &BatchOptions<'_>,
+    read_options: &BatchOptions<'_>,
     allocate: ArrayAllocator,
 ) -> Result<DrawnBatch> {
     // The rows of one server are in order.
     if parts.len() == 1 {
         return Ok(parts.remove(0));
     }
-    if reading.ragged == Ragged::Values {
+    if read_options.ragged == Ragged::Values {
         let reason = "ragged=\"values\" puts cells behind one another, which several shards cannot do together: pass \
                       ragged=\"pad\", or read each shard's keys with its own client";
         return Err(Error::InvalidArgument(reason.to_owned()));
@@ -93,13 +97,13 @@ pub(super) fn merged(
     let (mut all, mut pieces) = (Draws::default(), Vec::new());
     for drawn in parts {
         let len = drawn.len();
-        let (draws, piece) = PartArrays::of(drawn, len, reading, false)?;
+        let (draws, piece) = PartArrays::of(drawn, len, read_options, false)?;
         all.append(draws);
         pieces.extend(piece);
     }
     let mut draws = vec![0; rows.len()];
     rows.iter().enumerate().for_each(|(draw, row)| draws[*row] = draw);
-    copied(&pieces, all.figures_of(&draws), Some(rows), reading.ragged, allocate)
+    copied(&pieces, all.figures_of(&draws), Some(rows), read_options.ragged, allocate)
 }
 
 /// The probability of each draw among the items of its server.
@@ -155,7 +159,12 @@ enum PartArrays {
 
 impl PartArrays {
     /// The figures of the used draws, and their arrays if there are draws. With `stays`, items stay in the draws.
-    fn of(drawn: DrawnBatch, len: usize, reading: &BatchOptions<'_>, stays: bool) -> Result<(Draws, Option<Self>)> {
+    fn of(
+        drawn: DrawnBatch,
+        len: usize,
+        read_options: &BatchOptions<'_>,
+        stays: bool,
+    ) -> Result<(Draws, Option<Self>)> {
         match drawn {
             DrawnBatch::Items(mut draws) => {
                 drop(draws.split_off(len));
@@ -163,7 +172,7 @@ impl PartArrays {
                     return Ok((draws, None));
                 }
                 let one_step = draws.items[0].pattern.is_one_step();
-                let plan = Planner::new(reading).plan_draws(&draws)?;
+                let plan = Planner::new(read_options).plan_draws(&draws)?;
                 let mut arrays: Vec<_> = plan.outputs.iter().map(|output| vec![0; output.bytes()]).collect();
                 let mut out: Vec<_> = arrays.iter_mut().map(|array| as_uninit(array)).collect();
                 plan.gather_draws(&draws, &mut out)?;

@@ -3,7 +3,7 @@
 mod lost;
 mod restarted;
 
-pub(super) use lost::LAST_LOOK;
+pub(super) use lost::MAX_RETRY_PAUSE;
 
 use super::calls::{RequestEnd, ShardOutcomes, ShardTickets};
 use futures_util::future::BoxFuture;

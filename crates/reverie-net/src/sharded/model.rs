@@ -190,30 +190,30 @@ impl Model {
     /// The probability of each shard: that of its items in one table of them all; `None` if nothing can be drawn.
     ///
     /// Items of infinite weight come first, and if no item has weight, all are equally likely.
-    pub fn chances(&self) -> Option<Vec<f64>> {
+    pub fn probabilities(&self) -> Option<Vec<f64>> {
         let masses = || self.shards.iter().map(|shard| shard.here().map(|tally| tally.mass).unwrap_or_default());
         let largest = masses().map(|mass| mass.total).fold(0.0, f64::max);
         // Divided by the largest: a sum of several large masses may overflow.
-        let mut chances: Vec<f64> = if largest.is_infinite() {
+        let mut probabilities: Vec<f64> = if largest.is_infinite() {
             masses().map(|mass| if mass.total.is_infinite() { mass.zeros as f64 } else { 0.0 }).collect()
         } else if largest > 0.0 {
             masses().map(|mass| mass.total / largest).collect()
         } else {
             masses().map(|mass| mass.zeros as f64).collect()
         };
-        let all: f64 = chances.iter().sum();
+        let all: f64 = probabilities.iter().sum();
         if all <= 0.0 {
             return None;
         }
-        chances.iter_mut().for_each(|chance| *chance /= all);
-        Some(chances)
+        probabilities.iter_mut().for_each(|chance| *chance /= all);
+        Some(probabilities)
     }
 
     /// The smallest probability of any item, if shards are chosen with these chances.
     ///
     /// `None` if there are no items, or a selector has no smallest probability.
-    pub fn smallest_probability(&self, chances: &[f64]) -> Option<f64> {
-        let shards = self.shards.iter().zip(chances).filter(|(_, chance)| **chance > 0.0);
+    pub fn smallest_probability(&self, probabilities: &[f64]) -> Option<f64> {
+        let shards = self.shards.iter().zip(probabilities).filter(|(_, chance)| **chance > 0.0);
         let least = shards.map(|(shard, chance)| Some(shard.tally?.smallest_probability? * chance));
         least.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
     }

@@ -86,16 +86,16 @@ struct PrefetchWork {
     group: Arc<ShardedState>,
     queue: Arc<PrefetchQueue>,
     schedule: Schedule,
-    reading: ShardedReadOptions,
+    read_options: ShardedReadOptions,
     end: RequestEnd,
 }
 
 impl PrefetchTask {
-    pub(super) fn new(group: &Arc<ShardedState>, schedule: Schedule, reading: ShardedReadOptions) -> Self {
+    pub(super) fn new(group: &Arc<ShardedState>, schedule: Schedule, read_options: ShardedReadOptions) -> Self {
         let (queue, withdrawal) = (Arc::<PrefetchQueue>::default(), Withdrawal::default());
         queue.state().trace = TraceContext::current();
         let end = RequestEnd::new(&group.runtime, None, &withdrawal);
-        let work = PrefetchWork { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, reading, end };
+        let work = PrefetchWork { group: Arc::clone(group), queue: Arc::clone(&queue), schedule, read_options, end };
         let task = group.runtime.spawn(async move {
             let defect = "the task that prefetches batches panicked, which is a defect in reverie; please report it with the panic on stderr";
             let mut ending =
@@ -156,7 +156,7 @@ impl PrefetchWork {
             let table = self.group.open(table, &self.end).await?;
             let Schedule { without_replacement, windows, .. } = self.schedule;
             let request = SampleRequest { num_samples: *count, without_replacement, windows, lessee: None };
-            let draws = Draws { table: &table, request, reading: &self.reading, end: &self.end };
+            let draws = Draws { table: &table, request, read_options: &self.read_options, end: &self.end };
             let DrawsOutcome { made, error } = draws.parts().await?;
             all.extend(made);
             if let Some(error) = error {
@@ -174,12 +174,11 @@ impl PrefetchWork {
         if all.is_empty() {
             return Ok(None);
         }
-        let reading = self.reading.clone();
+        let read_options = self.read_options.clone();
         // The runtime's thread moves the bytes of all clients: copies are made elsewhere.
-        let copied = self
-            .group
-            .runtime
-            .spawn_blocking(move || gathered(joined(all, &reading.options(), reading.allocate)?, &reading));
+        let copied = self.group.runtime.spawn_blocking(move || {
+            gathered(joined(all, &read_options.options(), read_options.allocate)?, &read_options)
+        });
         let batch = copied.await.unwrap_or_else(|error| Err(Error::Unavailable(format!("a batch failed: {error}"))))?;
         if whole {
             return Ok(Some(batch));
@@ -190,13 +189,13 @@ impl PrefetchWork {
 }
 
 /// Gathers items of this process.
-fn gathered(drawn: DrawnBatch, reading: &ShardedReadOptions) -> Result<DrawnBatch> {
+fn gathered(drawn: DrawnBatch, read_options: &ShardedReadOptions) -> Result<DrawnBatch> {
     let DrawnBatch::Items(mut draws) = drawn else { return Ok(drawn) };
-    let plan = Planner::new(&reading.options()).plan_draws(&draws)?;
+    let plan = Planner::new(&read_options.options()).plan_draws(&draws)?;
     let mut arrays: Vec<Box<dyn ArrayMemory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
         let needed = output.bytes();
-        arrays.push((reading.allocate)(needed).ok_or(Error::OutOfMemory { needed: needed as u64 })?);
+        arrays.push((read_options.allocate)(needed).ok_or(Error::OutOfMemory { needed: needed as u64 })?);
     }
     let mut out: Vec<&mut [MaybeUninit<u8>]> =
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();

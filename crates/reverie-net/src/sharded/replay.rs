@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Sharded {
-    fn reading(&self, reading: &BatchOptions<'_>) -> ShardedReadOptions {
-        ShardedReadOptions::new(reading, self.0.options.allocate)
+    fn read_options(&self, read_options: &BatchOptions<'_>) -> ShardedReadOptions {
+        ShardedReadOptions::new(read_options, self.0.options.allocate)
     }
 
     /// The only server, if this client has no limits of its own: it then draws as a client of one server.
@@ -73,15 +73,15 @@ impl Replay for Sharded {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
         if let Some(replay) = self.only(table) {
-            return self.noted(replay.sample(table, request, reading, timeout));
+            return self.noted(replay.sample(table, request, read_options, timeout));
         }
-        let reading = self.reading(reading);
+        let read_options = self.read_options(read_options);
         self.at(table, timeout, move |_, table, end| async move {
-            Draws { table: &table, request, reading: &reading, end: &end }.batch().await
+            Draws { table: &table, request, read_options: &read_options, end: &end }.batch().await
         })
     }
 
@@ -89,10 +89,10 @@ impl Replay for Sharded {
         if let Some(replay) = self.only(table) {
             return self.noted(replay.sample_available(table, at_most, timeout));
         }
-        let reading = self.reading(&ONE_BY_ONE);
+        let read_options = self.read_options(&ONE_BY_ONE);
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
         self.at(table, timeout, move |_, table, end| async move {
-            Draws { table: &table, request, reading: &reading, end: &end }.runs().await
+            Draws { table: &table, request, read_options: &read_options, end: &end }.runs().await
         })
     }
 
@@ -104,29 +104,29 @@ impl Replay for Sharded {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         _: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        self.sample(table, request, reading, Some(Duration::ZERO)).map(SampleOutcome::of_now)
+        self.sample(table, request, read_options, Some(Duration::ZERO)).map(SampleOutcome::of_now)
     }
 
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
         schedule.parts.iter().try_for_each(|(table, _)| self.0.members.table(table).map(drop))?;
         if let Some(replay) = schedule.parts.first().and_then(|(table, _)| self.only(table)) {
-            let batches = Arc::clone(replay).batches(schedule, reading, allocate)?;
+            let batches = Arc::clone(replay).batches(schedule, read_options, allocate)?;
             return Ok(Box::new(SingleServerBatches::new(batches, &self.0.members)));
         }
-        let reading = ShardedReadOptions::new(reading, allocate);
-        Ok(Box::new(PrefetchTask::new(&self.0, schedule, reading)))
+        let read_options = ShardedReadOptions::new(read_options, allocate);
+        Ok(Box::new(PrefetchTask::new(&self.0, schedule, read_options)))
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
-        let (reading, keys) = (self.reading(reading), keys.to_vec());
+    fn get(&self, table: &str, keys: &[i64], read_options: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
+        let (read_options, keys) = (self.read_options(read_options), keys.to_vec());
         self.at(table, None, move |group, table, end| async move {
             if keys.is_empty() {
                 let reason = "a batch of no items has no columns; ask for at least one";
@@ -135,7 +135,7 @@ impl Replay for Sharded {
             let (mut asked, mut places) = (Vec::new(), vec![Vec::new(); group.members.len()]);
             for (shard, of_shard) in group.members.by_key(&keys) {
                 let (replay, some) = (Arc::clone(group.members.replay(shard)), chosen(&keys, &of_shard));
-                let ticket = replay.get(&table.name, &some, &reading.options());
+                let ticket = replay.get(&table.name, &some, &read_options.options());
                 asked.push((shard, replay, ticket));
                 places[shard] = of_shard;
             }
@@ -149,7 +149,7 @@ impl Replay for Sharded {
             if let Some(missing) = found.iter().position(|found| !found) {
                 return Err(Error::UnknownKey { table: table.name.clone(), key: keys[missing].into() });
             }
-            let batch = merged(parts, &rows, &reading.options(), reading.allocate)?;
+            let batch = merged(parts, &rows, &read_options.options(), read_options.allocate)?;
             Ok(SampleOutcome { batches: vec![batch], error: None })
         })
     }

@@ -28,7 +28,7 @@ impl Round {
     pub(super) async fn ask(
         table: &Table,
         end: &RequestEnd,
-        reading: &ShardedReadOptions,
+        read_options: &ShardedReadOptions,
         asks: Vec<(usize, ShardRequest)>,
     ) -> Self {
         let (asked_at, timeout) = (table.now(), end.answer());
@@ -37,7 +37,7 @@ impl Round {
             let replay = Arc::clone(table.members().replay(shard));
             match ask {
                 ShardRequest::Draws(request) => {
-                    let ticket = replay.try_sample(&table.name, request, &reading.options(), timeout);
+                    let ticket = replay.try_sample(&table.name, request, &read_options.options(), timeout);
                     draws.push((shard, replay, ticket));
                 }
                 ShardRequest::Tally => {
@@ -97,9 +97,9 @@ impl Round {
     ///
     /// A draw that met a failed or an empty server is repeated, so the others were chosen among themselves. `gives`: a
     /// server with items makes each draw.
-    pub(super) fn among_others(&self, counts: &[u64], chances: &mut [f64], gives: bool) -> bool {
+    pub(super) fn among_others(&self, counts: &[u64], probabilities: &mut [f64], gives: bool) -> bool {
         let mut is_any_empty = false;
-        for (shard, chance) in chances.iter_mut().enumerate() {
+        for (shard, chance) in probabilities.iter_mut().enumerate() {
             let (is_lost, gave) =
                 (self.lost.contains(&shard), self.drawn.iter().any(|(of, drawn)| *of == shard && !drawn.is_empty()));
             let is_empty = gives && counts[shard] > 0 && !gave && !is_lost;
@@ -108,8 +108,8 @@ impl Round {
                 *chance = 0.0;
             }
         }
-        let left: f64 = chances.iter().sum();
-        chances.iter_mut().for_each(|chance| *chance /= left);
+        let left: f64 = probabilities.iter().sum();
+        probabilities.iter_mut().for_each(|chance| *chance /= left);
         is_any_empty
     }
 }

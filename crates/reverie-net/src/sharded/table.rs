@@ -1,7 +1,7 @@
 //! One table of all servers: the limits over all of them, their counts, and the requests that wait here.
 
 use super::calls::RequestEnd;
-use super::members::{LAST_LOOK, Members, Watcher};
+use super::members::{MAX_RETRY_PAUSE, Members, Watcher};
 use super::model::Model;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -64,8 +64,9 @@ impl Watcher for Table {
             // In turn: a tally that is on its way for longer must not replace a newer one.
             let _turn = self.turn.lock().await;
             let (asked, replay) = (self.began.elapsed(), self.members.replay(shard));
-            let tally = tokio::time::timeout(LAST_LOOK, replay.tally(&self.name, None)).await;
-            let tally = tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(LAST_LOOK))))?;
+            let tally = tokio::time::timeout(MAX_RETRY_PAUSE, replay.tally(&self.name, None)).await;
+            let tally =
+                tally.unwrap_or_else(|_| Err(Error::Unavailable(replay.no_response_reason(MAX_RETRY_PAUSE))))?;
             self.received(shard, tally, asked);
             self.wake_draws();
             Ok(())
@@ -225,13 +226,13 @@ impl Table {
         };
         let change = |(shard, seen)| (shard, self.members.replay(shard).changed_tally(&self.name, seen, limit));
         let mut pending: Vec<(usize, Ticket<Tally>)> = seen.into_iter().map(change).collect();
-        let news = poll_fn(|context| {
+        let tallies = poll_fn(|context| {
             // Each must know the task that it wakes.
             let done = pending.iter().filter(|(_, ticket)| ticket.is_done_or_wakes(context.waker())).count();
             let woken = wake.as_mut().poll(context).is_ready();
             if done > 0 || woken { Poll::Ready(()) } else { Poll::Pending }
         });
-        end.within(Some(limit), news).await;
+        end.within(Some(limit), tallies).await;
         for (shard, mut ticket) in pending.drain(..) {
             // The next round asks these servers again, without concurrent draws, so that no older state is stored.
             match ticket.poll() {
@@ -311,7 +312,7 @@ impl Table {
         let tally = model.tally(shard).copied().unwrap_or_default();
         ShardTable {
             mass: tally.mass.total,
-            chance: model.chances().map_or(0.0, |chances| chances[shard]),
+            chance: model.probabilities().map_or(0.0, |probabilities| probabilities[shard]),
             ration: tally.ration,
             num_inserts: tally.counters.inserts,
             num_samples: tally.counters.samples,

@@ -22,8 +22,8 @@ pub trait ServerConnection: Send {
     /// True if the transport checked the token; otherwise the client must prove that it has it.
     fn authenticated(&self) -> bool;
 
-    /// The guard of a connection that is pending.
-    fn admission_guard(&self) -> Option<Arc<AdmissionGuard>> {
+    /// The guard, if the connection is not admitted yet.
+    fn admission(&self) -> Option<Arc<AdmissionGuard>> {
         None
     }
 

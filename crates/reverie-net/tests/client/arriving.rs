@@ -17,14 +17,14 @@ async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> SampleOutcome {
     let fake = FakeServer::start();
     let client = fake.client(SECOND);
     let sample = client.draw(draws(4), None);
-    let mut talk: FakeSession = fake.session().await;
-    let id = talk.request().await.id;
+    let mut session: FakeSession = fake.session().await;
+    let id = session.request().await.id;
     let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
     let batch =
         proto::Batch { id, head: 1, new_head: Some(head), num_draws: 4, bulk_bytes, last: true, ..Default::default() };
-    talk.say(Body::Batch(batch)).await;
+    session.send(Body::Batch(batch)).await;
     for (offset, len) in parts {
-        talk.say(Body::Part(Part { id, offset: *offset, data: vec![1; *len].into() })).await;
+        session.send(Body::Part(Part { id, offset: *offset, data: vec![1; *len].into() })).await;
     }
     sample.await.unwrap()
 }

@@ -19,19 +19,19 @@ async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
     let fake = FakeServer::start();
     let client = fake.client(60 * SECOND);
     let sample = client.draw(draws(4), Some(10 * SECOND));
-    let mut talk = fake.session().await;
-    let first = talk.request().await;
+    let mut session = fake.session().await;
+    let first = session.request().await;
     let given = first.timeout.expect("the caller gave one");
     assert!((9.0..=10.0).contains(&given), "{given}");
     tokio::time::sleep(4 * SECOND).await;
-    drop(talk);
-    let mut talk = fake.session().await;
-    let again = talk.request().await;
+    drop(session);
+    let mut session = fake.session().await;
+    let again = session.request().await;
     assert_eq!(again.id, first.id);
     // Time passes only where the test or the client sleeps: 4 s here, and far less than 1 s until it dials again.
     let left = again.timeout.expect("it has one still");
     assert!((given - 5.0..=given - 4.0).contains(&left), "{left} of {given}");
-    send_batch(&talk, again.id, 4, 1000, 0, true).await;
+    send_batch(&session, again.id, 4, 1000, 0, true).await;
     assert_batch(&sample.await.unwrap(), 4);
 }
 
@@ -42,10 +42,10 @@ async fn draws_that_a_server_answers_when_its_journal_has_them_are_waited_for_be
         fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
         let client = fake.client(60 * SECOND);
         let sample = client.draw(draws(4), Some(SECOND));
-        let mut talk = fake.session().await;
-        let id = talk.request().await.id;
+        let mut session = fake.session().await;
+        let id = session.request().await.id;
         tokio::time::sleep(SECOND + Duration::from_millis(100)).await;
-        talk.reply(id, at_the_deadline(Vec::new())).await;
+        session.reply(id, at_the_deadline(Vec::new())).await;
         let found = sample.await.unwrap();
         let Some(Error::Deadline(why)) = &found.error else { panic!("{:?}", found.error) };
         assert_eq!(why.contains("the table is full"), arrives, "{why}");
@@ -58,12 +58,12 @@ async fn the_keys_of_a_withdrawn_insert_are_waited_for_as_long_as_the_server_wai
         let fake = FakeServer::start();
         fake.inside.commit_grace_ms.store(commit_grace_ms, Ordering::SeqCst);
         let client = fake.client(60 * SECOND);
-        let mut talk = connected(&fake, &client).await;
+        let mut session = connected(&fake, &client).await;
         let mut ticket = client.insert("replay", Rows::new(&client).inserts()).unwrap();
-        let (number, _) = next_inserts(&mut talk).await;
+        let (number, _) = next_inserts(&mut session).await;
         ticket.withdraw();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        talk.reply(number, at_the_deadline(vec![5])).await;
+        session.reply(number, at_the_deadline(vec![5])).await;
         let outcome = ticket.await;
         match arrives {
             true => assert_eq!(outcome.unwrap().len(), 1),
@@ -78,21 +78,21 @@ async fn a_timeout_patience_or_grace_beyond_the_range_of_the_clock_is_no_deadlin
         let fake = FakeServer::start();
         let client = fake.client_with(far, far);
         let (endless, short) = (client.draw(draws(4), Some(far)), client.draw(draws(4), Some(SECOND)));
-        let mut talk = fake.session().await;
-        let ids = [talk.request().await.id, talk.request().await.id];
-        send_batch(&talk, ids[0], 4, 1000, 0, true).await;
+        let mut session = fake.session().await;
+        let ids = [session.request().await.id, session.request().await.id];
+        send_batch(&session, ids[0], 4, 1000, 0, true).await;
         assert_batch(&endless.await.unwrap(), 4);
         // Without a connection, too.
         let endless = client.draw(draws(4), Some(far));
-        talk.request().await;
+        session.request().await;
         fake.refuse();
-        drop(talk);
+        drop(session);
         let error = short.await.unwrap().error;
         assert!(matches!(error, Some(Error::Deadline(_))), "{error:?}");
         fake.listen();
-        let mut talk = fake.session().await;
-        let again = talk.request().await.id;
-        send_batch(&talk, again, 4, 1000, 0, true).await;
+        let mut session = fake.session().await;
+        let again = session.request().await.id;
+        send_batch(&session, again, 4, 1000, 0, true).await;
         assert_batch(&endless.await.unwrap(), 4);
     }
 }

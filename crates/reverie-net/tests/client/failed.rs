@@ -6,7 +6,7 @@ use reverie_core::Error;
 use reverie_core::replay::Replay;
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting};
+use reverie_net::grpc::connector::{Connecting, Connector};
 use std::sync::Arc;
 
 /// A network that never connects, or panics.
@@ -14,7 +14,7 @@ struct Network {
     panics: bool,
 }
 
-impl Connect for Network {
+impl Connector for Network {
     fn connect(&self, _: &str) -> Connecting {
         assert!(!self.panics, "a test's own panic");
         Box::pin(std::future::pending())

@@ -11,7 +11,7 @@ use reverie_core::table::{Inserts, Priority};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::server_message::Body;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,13 +32,13 @@ pub fn draws(n: usize) -> SampleRequest {
 }
 
 /// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
-pub async fn send_batch(talk: &FakeSession, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
-    send_kind(talk, id, n, (part, shift), (new_head, true, false)).await;
+pub async fn send_batch(session: &FakeSession, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
+    send_kind(session, id, n, (part, shift), (new_head, true, false)).await;
 }
 
 /// Like `send_batch`; the batch is the last of its answer or not, and leased or not.
 pub async fn send_kind(
-    talk: &FakeSession,
+    session: &FakeSession,
     id: u64,
     n: usize,
     (part, shift): (usize, u8),
@@ -48,23 +48,24 @@ pub async fn send_kind(
         OutputArray { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
     let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
     let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
-    talk.say(Body::Batch(proto::Batch {
-        id,
-        head: 5,
-        new_head: new_head.then_some(head),
-        num_draws: n as u32,
-        smallest_probability: Some(0.25),
-        bulk_bytes: layout.size_bytes as u64,
-        slot: None,
-        tally: None,
-        leased,
-        last,
-    }))
-    .await;
+    session
+        .send(Body::Batch(proto::Batch {
+            id,
+            head: 5,
+            new_head: new_head.then_some(head),
+            num_draws: n as u32,
+            smallest_probability: Some(0.25),
+            bulk_bytes: layout.size_bytes as u64,
+            slot: None,
+            tally: None,
+            leased,
+            last,
+        }))
+        .await;
     let bytes: Vec<u8> = (0..layout.size_bytes).map(|i| (i as u8).wrapping_add(shift)).collect();
     for (index, piece) in bytes.chunks(part).enumerate() {
         let data = piece.to_vec().into();
-        talk.say(Body::Part(proto::Part { id, offset: (index * part) as u64, data })).await;
+        session.send(Body::Part(proto::Part { id, offset: (index * part) as u64, data })).await;
     }
 }
 
@@ -102,24 +103,24 @@ impl Rows {
 
 /// Connects, as writers do before they write.
 pub async fn connected(fake: &FakeServer, client: &Arc<Remote>) -> FakeSession {
-    let (described, talk) = tokio::join!(client.describe(), fake.session());
+    let (described, session) = tokio::join!(client.describe(), fake.session());
     described.unwrap();
-    talk
+    session
 }
 
 /// The next inserts, whose numbers follow each other: the first number, and how many.
-pub async fn next_inserts(talk: &mut FakeSession) -> (u64, u64) {
-    let numbers: Vec<u64> = next_numbers(talk).await.into_iter().map(|(_, number)| number).collect();
+pub async fn next_inserts(session: &mut FakeSession) -> (u64, u64) {
+    let numbers: Vec<u64> = next_numbers(session).await.into_iter().map(|(_, number)| number).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
     (numbers[0], numbers.len() as u64)
 }
 
 /// The inserts of the next message: their tables and numbers.
-pub async fn next_numbers(talk: &mut FakeSession) -> Vec<(u32, u64)> {
+pub async fn next_numbers(session: &mut FakeSession) -> Vec<(u32, u64)> {
     loop {
-        match talk.asked().await {
-            Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
-            Some(Asked::Insert(insert)) => {
+        match session.receive().await {
+            Some(ClientBody::Insert(insert)) if insert.runs.is_empty() => {}
+            Some(ClientBody::Insert(insert)) => {
                 let (mut next, mut numbers) = (insert.first_id, Vec::new());
                 for run in insert.runs {
                     next += u64::from(run.skipped);
@@ -133,9 +134,9 @@ pub async fn next_numbers(talk: &mut FakeSession) -> Vec<(u32, u64)> {
     }
 }
 
-pub async fn say_inserted(talk: &FakeSession, first_id: u64, keys: std::ops::Range<i64>) {
+pub async fn send_inserted(session: &FakeSession, first_id: u64, keys: std::ops::Range<i64>) {
     let requests = keys.clone().count() as u32;
-    talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
+    session.send(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
 }
 
 /// Asks again as time passes, until there is something.
@@ -154,11 +155,11 @@ pub fn ids(list: &[u8]) -> Vec<u64> {
 }
 
 /// The numbers that the server was asked to take back.
-pub fn returned(talk: &FakeSession) -> Vec<u64> {
-    talk.received.iter().flat_map(|received| ids(&received.returned)).collect()
+pub fn returned(session: &FakeSession) -> Vec<u64> {
+    session.received.iter().flat_map(|received| ids(&received.returned)).collect()
 }
 
 /// True if it was reported to the server that the draws of the request have arrived.
-pub fn acknowledged(talk: &FakeSession, id: u64) -> bool {
-    talk.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
+pub fn acknowledged(session: &FakeSession, id: u64) -> bool {
+    session.received.iter().any(|received| ids(&received.ids).contains(&id) || received.below > id)
 }

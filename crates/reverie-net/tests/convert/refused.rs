@@ -66,7 +66,7 @@ fn a_column_is_refused_whose_cells_of_any_size_have_no_width_to_tell_it() {
     refused(item::decode_spec(of("bytes", &[u64::MAX])), "too large for the address space");
 }
 
-fn sound_pattern() -> proto::PatternDef {
+fn valid_pattern() -> proto::PatternDef {
     let spec = ColumnSpec { path: "a".to_owned(), dtype: DType::Float32, shape: vec![2, 3] };
     let column = PatternColumn { spec, part: 0, column: 0, cells: Cells::one(0), squeeze: true, stack_axis: 0 };
     item::encode_pattern(
@@ -95,13 +95,13 @@ fn a_form_is_refused_that_no_batch_could_be_made_of() {
         (|column| column.cells = Some(Wire::List(proto::CellList::default())), "0 cells"),
         (|column| (column.squeeze, column.stack_axis) = (false, 3), "axis 3 of 2"),
     ];
-    assert!(item::decode_pattern(sound_pattern()).is_ok());
+    assert!(item::decode_pattern(valid_pattern()).is_ok());
     for (edit, words) in edits {
-        let mut message = sound_pattern();
+        let mut message = valid_pattern();
         edit(&mut message.columns[0]);
         refused(item::decode_pattern(message), words);
     }
-    refused(item::decode_pattern(proto::PatternDef { columns: vec![], ..sound_pattern() }), "0 columns");
+    refused(item::decode_pattern(proto::PatternDef { columns: vec![], ..valid_pattern() }), "0 columns");
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn the_head_of_a_batch_is_refused_whose_arrays_could_not_be_read() {
         (|head| head.structure = None, "structure"),
     ];
     let array = |role| OutputArray { path: "a".to_owned(), dtype: DType::Int16, itemsize: 2, shape: vec![2], role };
-    let sound =
+    let valid =
         || batch::encode_head(&[array(Role::Column), array(Role::Lengths(Some(0)))], &Structure::Leaf, 1, false);
-    assert!(batch::decode_head(sound()).is_ok());
+    assert!(batch::decode_head(valid()).is_ok());
     for (edit, words) in edits {
-        let mut message = sound();
+        let mut message = valid();
         edit(&mut message);
         refused(batch::decode_head(message).map(|head| head.outputs), words);
     }

@@ -320,11 +320,12 @@ proptest! {
     }
 
     #[test]
-    fn a_reading_comes_back_as_it_went(paths in vec("[a-z]{1,3}", 1..3)) {
+    fn read_options_come_back_as_they_went(paths in vec("[a-z]{1,3}", 1..3)) {
         for ragged in [Ragged::Refuse, Ragged::Pad, Ragged::Values] {
-            let back = batch::decode_reading(Some(batch::encode_reading(Some(&paths), ragged))).unwrap();
+            let back = batch::decode_read_options(Some(batch::encode_read_options(Some(&paths), ragged))).unwrap();
             prop_assert_eq!(back, (Some(paths.clone()), ragged));
-            prop_assert_eq!(batch::decode_reading(Some(batch::encode_reading(None, ragged))).unwrap(), (None, ragged));
+            let back = batch::decode_read_options(Some(batch::encode_read_options(None, ragged))).unwrap();
+            prop_assert_eq!(back, (None, ragged));
         }
     }
 

@@ -9,8 +9,8 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_net::client::Remote;
 use reverie_net::convert;
 use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting, Stream};
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::grpc::connector::{Connecting, Connector, Stream};
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::replay_server::{Replay, ReplayServer};
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, ClientMessage, ServerMessage};
@@ -53,7 +53,7 @@ pub struct FakeServerState {
 /// One connection's session, as the server sees it.
 pub struct FakeSession {
     pub hello: proto::ClientHello,
-    asked: Streaming<ClientMessage>,
+    messages: Streaming<ClientMessage>,
     answers: mpsc::Sender<Result<ServerMessage, Status>>,
     pub received: Vec<proto::Received>,
 }
@@ -103,18 +103,18 @@ impl FakeServer {
     /// The next session that a client opens. `resumed`: the server remembers the client's session; `forgot`: it reports
     /// that it has forgotten some of its requests.
     pub async fn session_with(&self, resumed: bool, forgot: bool) -> FakeSession {
-        let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
+        let session = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
             durable_later: self.inside.durable_later.load(Ordering::SeqCst),
             commit_grace_ms: self.inside.commit_grace_ms.load(Ordering::SeqCst),
             protocol: proto::PROTOCOL,
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
-            resumed: resumed && talk.hello.resume,
+            resumed: resumed && session.hello.resume,
             insert_credit_bytes: 1 << 20,
-            forgot: forgot && talk.hello.resume,
+            forgot: forgot && session.hello.resume,
         };
-        talk.say(Body::Hello(hello)).await;
-        talk
+        session.send(Body::Hello(hello)).await;
+        session
     }
 
     pub fn client(&self, patience: Duration) -> Arc<Remote> {
@@ -131,19 +131,19 @@ impl FakeServer {
 }
 
 impl FakeSession {
-    pub async fn say(&self, body: Body) {
+    pub async fn send(&self, body: Body) {
         // A client that is gone receives nothing.
         let _ = self.answers.send(Ok(ServerMessage { body: Some(body) })).await;
     }
 
     pub async fn reply(&self, id: u64, body: proto::reply::Body) {
-        self.say(Body::Reply(proto::Reply { id, body: Some(body) })).await;
+        self.send(Body::Reply(proto::Reply { id, body: Some(body) })).await;
     }
 
     /// The next thing that is asked for; `None` at the end of the connection.
-    pub async fn asked(&mut self) -> Option<Asked> {
+    pub async fn receive(&mut self) -> Option<ClientBody> {
         loop {
-            let message = self.asked.message().await.ok()??;
+            let message = self.messages.message().await.ok()??;
             self.received.extend(message.received);
             if message.body.is_some() {
                 return message.body;
@@ -152,8 +152,8 @@ impl FakeSession {
     }
 
     pub async fn request(&mut self) -> proto::Request {
-        match self.asked().await {
-            Some(Asked::Request(request)) => request,
+        match self.receive().await {
+            Some(ClientBody::Request(request)) => request,
             other => panic!("{other:?}"),
         }
     }
@@ -161,7 +161,7 @@ impl FakeSession {
 
 struct Wire(Arc<FakeServerState>);
 
-impl Connect for Wire {
+impl Connector for Wire {
     fn connect(&self, _address: &str) -> Connecting {
         let inside = Arc::clone(&self.0);
         Box::pin(async move {
@@ -199,13 +199,13 @@ impl Replay for Service {
     type SessionStream = ResponseStream;
 
     async fn session(&self, request: Request<Streaming<ClientMessage>>) -> Result<Response<ResponseStream>, Status> {
-        let mut asked = request.into_inner();
-        let Some(ClientMessage { body: Some(Asked::Hello(hello)), .. }) = asked.message().await? else {
+        let mut messages = request.into_inner();
+        let Some(ClientMessage { body: Some(ClientBody::Hello(hello)), .. }) = messages.message().await? else {
             return Err(Status::invalid_argument("no hello"));
         };
         let (answers, stream) = mpsc::channel(64);
-        let talk = FakeSession { hello, asked, answers, received: Vec::new() };
-        self.0.opened.send(talk).map_err(|_| Status::unavailable("the test is over"))?;
+        let session = FakeSession { hello, messages, answers, received: Vec::new() };
+        self.0.opened.send(session).map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 

@@ -21,7 +21,7 @@ pub(super) fn decoder() -> (Decoder, Arc<Meter>) {
 }
 
 /// Four steps of two columns, `a` float32 [2] and `b` bool; one item over both, the last three steps.
-pub(super) fn sound() -> proto::Insert {
+pub(super) fn valid_insert() -> proto::Insert {
     let column = |path: &str, dtype, shape: &[usize], column| PatternColumn {
         spec: spec(path, dtype, shape),
         part: 0,
@@ -62,7 +62,7 @@ fn bulk() -> Bytes {
 type Edit = fn(&mut proto::Insert);
 
 fn outcome(edit: Edit) -> reverie_core::Result<Vec<ArrivedInsert>> {
-    let mut message = sound();
+    let mut message = valid_insert();
     edit(&mut message);
     decoder().0.insert(message, &bulk())
 }
@@ -178,7 +178,7 @@ fn packed_forms_that_are_none_or_lack_cells_are_refused() {
         chunk(m).packed = packed;
     };
     let refused = |packable, range, words: &str| {
-        let mut message = sound();
+        let mut message = valid_insert();
         packed(&mut message, packable, range);
         match decoder().0.insert(message, &bulk()).map(|arrived| arrived.len()) {
             Err(Error::Protocol(reason)) => assert!(reason.contains(words), "{reason}"),
@@ -301,7 +301,7 @@ fn items_on_a_body_are_of_its_episodes_too_by_this_servers_numbers() {
 #[test]
 fn a_body_is_no_chunk() {
     let (mut decoder, _meter) = decoder();
-    let mut message = sound();
+    let mut message = valid_insert();
     message.bodies = vec![body(&[5], &[0, 6])];
     decoder.insert(message, &bulk()).unwrap();
     let cells = proto::ChunkCells { chunk: 6, ..Default::default() };
@@ -323,9 +323,9 @@ fn a_message_whose_items_ask_for_too_many_looks_is_refused_before_they_are_taken
 #[test]
 fn the_cells_of_a_message_count_once_also_where_they_came_before_any_request() {
     let (mut decoder, _meter) = decoder();
-    let cells = proto::Insert { chunks: sound().chunks, ..Default::default() };
+    let cells = proto::Insert { chunks: valid_insert().chunks, ..Default::default() };
     assert!(decoder.insert(cells, &bulk()).unwrap().is_empty());
-    let arrived = decoder.insert(proto::Insert { chunks: vec![], ..sound() }, &Bytes::new()).unwrap();
+    let arrived = decoder.insert(proto::Insert { chunks: vec![], ..valid_insert() }, &Bytes::new()).unwrap();
     assert_eq!(arrived[0].size_bytes, 38 + 64);
 }
 
@@ -333,7 +333,7 @@ fn the_cells_of_a_message_count_once_also_where_they_came_before_any_request() {
 fn an_episode_keeps_its_number_over_the_connections_of_a_session_and_shares_it_with_no_other() {
     let (mine, other) = (Arc::new(Episodes::default()), Arc::new(Episodes::default()));
     let arrives = |episodes: &Arc<Episodes>, episode: u32| {
-        let mut message = sound();
+        let mut message = valid_insert();
         item(&mut message, |row| row.episode = episode);
         let mut decoder = Decoder::new(Arc::default(), LIMITS, Arc::clone(episodes));
         decoder.insert(message, &bulk()).unwrap()[0].items[0].0.episode

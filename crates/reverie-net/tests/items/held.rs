@@ -1,6 +1,6 @@
 //! The bytes that a connection's decoder may hold in addition to the tables, and how they are counted.
 
-use super::decoder::{LIMITS, decoder, exhausted, sound};
+use super::decoder::{LIMITS, decoder, exhausted, valid_insert};
 use bytes::Bytes;
 use reverie_core::chunk::Meter;
 use reverie_net::convert::numbers::encode;
@@ -48,13 +48,16 @@ fn chunks_that_a_connection_held_before_do_not_count_for_its_bound() {
 fn a_connection_may_name_a_bounded_number_of_objects_at_a_time() {
     let (mut decoder, _meter) = decoder();
     let mut take = |number: u64| {
-        let chunks =
-            vec![proto::ChunkCells { layout: sound().chunks[0].layout.clone(), chunk: number, ..Default::default() }];
+        let chunks = vec![proto::ChunkCells {
+            layout: valid_insert().chunks[0].layout.clone(),
+            chunk: number,
+            ..Default::default()
+        }];
         decoder.insert(proto::Insert { chunks, ..Default::default() }, &Bytes::new())
     };
     (0..64).for_each(|number| drop(take(number).unwrap()));
     exhausted(take(64), "more than 64 chunks");
-    let mut pattern = sound().patterns.remove(0);
+    let mut pattern = valid_insert().patterns.remove(0);
     let mut define = |number: u32| {
         pattern.pattern = number;
         decoder.insert(proto::Insert { patterns: vec![pattern.clone()], ..Default::default() }, &Bytes::new())
@@ -76,9 +79,9 @@ fn a_layout_of_many_columns_counts_as_held() {
     let (mut decoder, _meter) = decoder();
     let mut held = |chunk: u64, columns: usize| {
         let message = proto::Insert { chunks: vec![wide(chunk, columns)], ..Default::default() };
-        let before = decoder.reckon();
+        let before = decoder.recount();
         decoder.insert(message, &Bytes::new()).unwrap();
-        decoder.reckon() - before
+        decoder.recount() - before
     };
     let (narrow, wide) = (held(1, 1), held(2, 1001));
     assert!(wide >= narrow + 32 * 1000, "{narrow} and {wide} bytes");
@@ -115,22 +118,22 @@ fn half_released(chunks: u64) -> (Decoder, Arc<Meter>) {
 fn few_named_chunks_are_all_looked_at_for_each_question_and_many_now_and_then() {
     let mut few = half_released(1_000).0;
     let before = few.held_bytes();
-    assert!(few.reckon_paced() < before, "the released ones are not counted any more");
+    assert!(few.recount_paced() < before, "the released ones are not counted any more");
 
     let (mut many, _meter) = half_released(10_000);
     let before = many.held_bytes();
-    let questions = (1..10_000).find(|_| many.reckon_paced() < before);
+    let questions = (1..10_000).find(|_| many.recount_paced() < before);
     // One question pays for a part of the looks at 5,000 that are still named.
     let questions = questions.expect("the released ones are counted for ever");
     assert!((5_000 / 16..=5_000 / 16 + 1).contains(&questions), "after {questions} questions");
-    assert_eq!(many.reckon_paced(), many.reckon());
+    assert_eq!(many.recount_paced(), many.recount());
 }
 
 #[test]
 fn long_forms_count_as_held_until_they_are_released() {
     let (mut decoder, _meter) = decoder();
     let mut define = |number: u32, released_patterns: Vec<u32>| {
-        let mut pattern = sound().patterns.remove(0);
+        let mut pattern = valid_insert().patterns.remove(0);
         let list = proto::CellList { cells: encode(&vec![0; 1 << 18]) };
         (pattern.pattern, pattern.columns[0].cells) = (number, Some(proto::pattern_column::Cells::List(list)));
         decoder

@@ -10,7 +10,7 @@ use reverie_core::table::{Inserts, Priority};
 use reverie_net::convert::numbers::encode;
 use reverie_net::head::{self, MAX_HEAD_BYTES};
 use reverie_net::items::MAX_ITEMS;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::{self, ClientMessage, request};
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn lists_of_keys_versions_and_numbers_of_requests_may_be_as_long_as_a_message() 
     ];
     for body in bodies {
         let request = proto::Request { body: Some(body), ..Default::default() };
-        let body = Some(Asked::Request(request));
+        let body = Some(ClientBody::Request(request));
         let message = ClientMessage { received: Some(received.clone()), body, ..Default::default() };
         assert_eq!(head::decode(&message.encode_to_vec()[..]), Ok(message));
     }

@@ -1,7 +1,7 @@
 use crate::support::*;
 use reverie_core::table::Priority;
 use reverie_net::convert;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
@@ -131,7 +131,7 @@ async fn a_checkpoint_that_is_cancelled_and_asked_for_again_is_taken_once() {
     let mut session = host.session(1).await;
     let body = || request::Body::Checkpoint(proto::CheckpointRequest {});
     let id = session.ask(body(), None);
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+    session.send.send(message(ClientBody::Cancel(proto::Cancel { id, insert: false }))).unwrap();
     session.ask_again(id, body(), None);
     session.settle().await;
     start.send(()).unwrap();
@@ -158,13 +158,13 @@ async fn a_script_sends_one_request_without_a_session() {
     host.fill("a", [4.0]);
     let mut client = host.client().await;
     let request = proto::Request { id: 1, timeout: None, body: Some(sample("a", 2)) };
-    let mut answer = client.call(message(Asked::Request(request))).await.unwrap().into_inner();
+    let mut answer = client.call(message(ClientBody::Request(request))).await.unwrap().into_inner();
     let mut bodies = Vec::new();
     while let Some(message) = answer.message().await.unwrap() {
         bodies.push(message.body.unwrap());
     }
     assert!(matches!(&bodies[..], [Body::Batch(batch), Body::Part(_)] if batch.num_draws == 2 && batch.last));
-    let mut answer = client.call(message(Asked::Insert(insert(1, 0, &[5.0], 1)))).await.unwrap().into_inner();
+    let mut answer = client.call(message(ClientBody::Insert(insert(1, 0, &[5.0], 1)))).await.unwrap().into_inner();
     let body = answer.message().await.unwrap().unwrap().body.unwrap();
     assert!(matches!(body, Body::Inserted(inserted) if inserted.keys.len() == 1));
     assert!(answer.message().await.unwrap().is_none());

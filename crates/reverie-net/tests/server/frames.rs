@@ -77,8 +77,8 @@ pub async fn taken(io: &mut (impl AsyncWrite + Unpin), chunks: impl IntoIterator
 
 /// Reads until the other end ends the connection, and shows it that this one lives; false if it lasts for an hour.
 pub async fn is_ended(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> bool {
-    let talk = async { while answer_ping(io).await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(3600), talk).await.is_ok()
+    let answering = async { while answer_ping(io).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(3600), answering).await.is_ok()
 }
 
 /// Reads a frame, and answers it where it asks whether this end lives.

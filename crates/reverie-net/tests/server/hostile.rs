@@ -1,5 +1,5 @@
 use crate::support::*;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, ClientMessage, reply, request};
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// A session goes on, and draws.
-async fn unharmed(session: &mut Session) {
+async fn assert_usable(session: &mut Session) {
     let id = session.ask(sample("a", 1), None);
     assert_eq!(session.whole(id).await.values(), [1.0]);
 }
@@ -56,11 +56,11 @@ async fn random_bytes_at_the_port_leave_other_clients_unharmed() {
         let _ = stream.read_to_end(&mut Vec::new());
     }
     // A frame whose head has the greatest length of a frame, without its body.
-    let mut lying = raw(&host);
-    lying.write_all(&[&preface[..], &frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat()).unwrap();
-    unharmed(&mut session).await;
+    let mut malformed = raw(&host);
+    malformed.write_all(&[&preface[..], &frame(4, 0, 0, &[]), &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat()).unwrap();
+    assert_usable(&mut session).await;
     let mut answer = Vec::new();
-    lying.read_to_end(&mut answer).expect("the connection is ended");
+    malformed.read_to_end(&mut answer).expect("the connection is ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -72,10 +72,10 @@ async fn a_message_that_breaks_a_rule_ends_its_connection_with_the_reason() {
     let in_slot = proto::Bulk { place: Some(proto::bulk::Place::Range(slot)) };
     let cases: Vec<(ClientMessage, &str)> = vec![
         (hello([7; 16]), "hello"),
-        (message(Asked::SlotWanted(proto::SlotWanted { size_bytes: 1 })), "slot"),
+        (message(ClientBody::SlotWanted(proto::SlotWanted { size_bytes: 1 })), "slot"),
         (ClientMessage { freed_slots: vec![1], ..Default::default() }, "slot"),
-        (message(Asked::Insert(insert(1, 5, &[1.0], 1))), "table number 5"),
-        (message(Asked::Insert(proto::Insert { bulk: Some(in_slot), ..insert(1, 0, &[1.0], 1) })), "slot 3"),
+        (message(ClientBody::Insert(insert(1, 5, &[1.0], 1))), "table number 5"),
+        (message(ClientBody::Insert(proto::Insert { bulk: Some(in_slot), ..insert(1, 0, &[1.0], 1) })), "slot 3"),
     ];
     for (at, (bad, reason)) in cases.into_iter().enumerate() {
         let mut session = host.session(at as u8).await;
@@ -85,12 +85,12 @@ async fn a_message_that_breaks_a_rule_ends_its_connection_with_the_reason() {
     }
     // Cells that the bulk bytes do not have.
     let mut session = host.session(50).await;
-    let mut lying = insert(1, 0, &[1.0], 1);
-    lying.chunks[0].cells = 1000;
-    lying.chunks[0].layout.as_mut().unwrap().capacity = 1000;
-    session.send.send(message(Asked::Insert(lying))).unwrap();
+    let mut malformed = insert(1, 0, &[1.0], 1);
+    malformed.chunks[0].cells = 1000;
+    malformed.chunks[0].layout.as_mut().unwrap().capacity = 1000;
+    session.send.send(message(ClientBody::Insert(malformed))).unwrap();
     session.violation().await;
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
     assert_eq!(host.size("a"), 1);
 }
 
@@ -99,14 +99,14 @@ async fn a_first_message_that_is_no_hello_is_refused() {
     let host = Host::new(vec![table("a")]);
     let request = proto::Request { id: 1, timeout: None, body: Some(request::Body::Info(proto::InfoRequest {})) };
     let short = proto::ClientHello { protocol: proto::PROTOCOL, session: vec![1; 15], ..Default::default() };
-    for bad in [message(Asked::Request(request)), ClientMessage::default(), message(Asked::Hello(short))] {
+    for bad in [message(ClientBody::Request(request)), ClientMessage::default(), message(ClientBody::Hello(short))] {
         let mut session = Session::start(host.client().await).await;
         session.send.send(bad).unwrap();
         session.violation().await;
     }
     let old = proto::ClientHello { protocol: 999, session: vec![1; 16], ..Default::default() };
     let mut session = Session::start(host.client().await).await;
-    session.send.send(message(Asked::Hello(old))).unwrap();
+    session.send.send(message(ClientBody::Hello(old))).unwrap();
     let reason = session.goodbye().await.reason.unwrap().kind.unwrap();
     assert!(matches!(&reason, Kind::Incompatible(text) if text.contains("999")), "{reason:?}");
 }
@@ -118,9 +118,9 @@ async fn a_message_that_is_too_long_ends_its_connection() {
     let (mut session, mut other) = (host.session(1).await, host.session(2).await);
     let bytes = vec![0; proto::MAX_MESSAGE_BYTES];
     let bulk = Some(proto::Bulk { place: Some(proto::bulk::Place::Inline(bytes.into())) });
-    session.send.send(message(Asked::Insert(proto::Insert { bulk, ..Default::default() }))).unwrap();
+    session.send.send(message(ClientBody::Insert(proto::Insert { bulk, ..Default::default() }))).unwrap();
     session.violation().await;
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -130,13 +130,13 @@ async fn a_message_that_would_grow_when_it_is_decoded_is_refused_before() {
     let (mut session, mut other) = (host.session(1).await, host.session(2).await);
     // Two bytes each on the way, and two hundred where it arrives.
     let chunks = vec![proto::ChunkCells::default(); 500_000];
-    let growing = message(Asked::Insert(proto::Insert { chunks, ..Default::default() }));
+    let growing = message(ClientBody::Insert(proto::Insert { chunks, ..Default::default() }));
     session.send.send(growing.clone()).unwrap();
     let rule = session.violation().await;
     assert!(rule.contains("send fewer"), "{rule}");
     let refused = host.client().await.call(growing).await.unwrap_err();
     assert!(refused.message().contains("send fewer"), "{refused}");
-    unharmed(&mut other).await;
+    assert_usable(&mut other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -149,5 +149,5 @@ async fn a_checkpoint_that_panics_is_an_error_of_its_request() {
     let id = session.ask(request::Body::Checkpoint(proto::CheckpointRequest {}), None);
     assert!(matches!(session.reply(id).await, reply::Body::Error(_)));
     host.fill("a", [1.0]);
-    unharmed(&mut session).await;
+    assert_usable(&mut session).await;
 }

@@ -1,6 +1,6 @@
 use crate::support::*;
 use reverie_net::convert;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
 
@@ -50,8 +50,8 @@ async fn an_insert_that_is_withdrawn_reports_which_items_are_in() {
     // One request of three items.
     let mut insert = insert(id, 0, &[1.0, 2.0, 3.0], 1);
     insert.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3, skipped: 0 }];
-    session.send.send(message(Asked::Insert(insert))).unwrap();
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
+    session.send.send(message(ClientBody::Insert(insert))).unwrap();
+    session.send.send(message(ClientBody::Cancel(proto::Cancel { id, insert: true }))).unwrap();
     let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
     assert_eq!(deadline.keys.len(), 2);
     assert!(deadline.why.contains("table 'a'"), "{}", deadline.why);
@@ -66,7 +66,7 @@ async fn an_insert_that_its_table_refuses_leaves_the_others_alone() {
     let mut insert = insert(first, 0, &[1.0, 2.0, 3.0], 1);
     let infinite = [&insert.items[..48], &f64::INFINITY.to_le_bytes(), &insert.items[56..]].concat();
     insert.items = infinite.into();
-    session.send.send(message(Asked::Insert(insert))).unwrap();
+    session.send.send(message(ClientBody::Insert(insert))).unwrap();
     let (mut confirmed, mut refused) = (Vec::new(), Vec::new());
     while confirmed.len() + refused.len() < 3 {
         match session.next().await {

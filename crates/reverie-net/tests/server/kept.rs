@@ -8,7 +8,7 @@ use crate::support::*;
 use prost::Message;
 use reverie_core::batch::BatchLayout;
 use reverie_net::convert;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, ClientMessage, PROTOCOL, ServerMessage, reply, request};
@@ -120,8 +120,8 @@ async fn record_the_session_that_is_kept_of_this_version() {
     let mut session = Session::start(host.client().await).await;
     let (mut sent, mut answers) = (vec![hello([7; 16])], Vec::new());
     let insert = insert(1, 0, &VALUES, 1);
-    let asked = |id, body| message(Asked::Request(proto::Request { id, timeout: None, body: Some(body) }));
-    sent.push(message(Asked::Insert(insert)));
+    let asked = |id, body| message(ClientBody::Request(proto::Request { id, timeout: None, body: Some(body) }));
+    sent.push(message(ClientBody::Insert(insert)));
     for number in 0..4 {
         session.send.send(sent[number].clone()).unwrap();
         for _ in 0..1 + number / 3 {

@@ -4,7 +4,7 @@ use crate::resume::{again, cancel, reconnected, until};
 use crate::support::*;
 use reverie_core::table::{Change, SharedTable};
 use reverie_net::convert::numbers;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, ClientMessage, reply, request};
 use reverie_net::server::{Limits, ServerOptions};
@@ -193,7 +193,7 @@ async fn a_client_that_leaves_on_purpose_gives_back_at_once_what_it_did_not_ackn
     let _waits = session.ask(sample("a", 5), None);
     until(|| held(&host) == (0, 3)).await;
     let received = Some(proto::Received { below: 0, ids: numbers::encode(&[first]), ..Default::default() });
-    let body = Some(Asked::Leave(proto::Leave {}));
+    let body = Some(ClientBody::Leave(proto::Leave {}));
     session.send.send(ClientMessage { received, body, ..Default::default() }).unwrap();
     until(|| held(&host) == (2, 0)).await;
 }
@@ -204,7 +204,7 @@ async fn a_call_without_a_session_has_no_way_to_acknowledge_and_takes_what_it_dr
     host.fill("a", [1.0, 2.0]);
     let mut client = host.client().await;
     let request = proto::Request { id: 1, timeout: None, body: Some(sample("a", 1)) };
-    let message = ClientMessage { body: Some(Asked::Request(request)), ..Default::default() };
+    let message = ClientMessage { body: Some(ClientBody::Request(request)), ..Default::default() };
     let mut answers = client.call(message).await.unwrap().into_inner();
     while answers.message().await.unwrap().is_some() {}
     assert_eq!(held(&host), (1, 0));

@@ -1,6 +1,6 @@
 use crate::support::*;
 use reverie_net::convert;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, request};
 use reverie_net::server::Limits;
@@ -80,7 +80,7 @@ async fn credit_grows_where_a_long_way_holds_much_of_it_although_no_insert_waits
     {
         let first = session.take_id(1);
         let insert = proto::Insert { in_flight_bytes, ..insert(first, 0, &[1.0], first) };
-        session.send.send(message(Asked::Insert(insert))).unwrap();
+        session.send.send(message(ClientBody::Insert(insert))).unwrap();
         session.inserted(first, 1).await;
         if let Some(granted) = granted {
             let Some(proto::server_message::Body::Credit(credit)) = session.next().await else { panic!("no credit") };
@@ -199,7 +199,7 @@ async fn outcomes_that_are_received_are_forgotten() {
     let request = proto::Request { id, timeout: None, body: Some(sample("a", 2)) };
     session
         .send
-        .send(proto::ClientMessage { received, body: Some(Asked::Request(request)), ..Default::default() })
+        .send(proto::ClientMessage { received, body: Some(ClientBody::Request(request)), ..Default::default() })
         .unwrap();
     session.whole(id).await;
     assert!(host.tables.bytes().0.live_bytes() > 0, "the draws are kept for the case that they are lost");

@@ -17,4 +17,4 @@ mod limits;
 mod memory;
 mod resume;
 mod samples;
-mod strangers;
+mod unauthenticated;

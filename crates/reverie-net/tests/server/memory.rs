@@ -4,7 +4,7 @@ use crate::resume::{again, until};
 use crate::support::*;
 use reverie_net::convert::numbers;
 use reverie_net::items::Row;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, request};
@@ -295,7 +295,7 @@ async fn a_session_gets_no_more_credit_than_it_may_use_memory_for() {
 async fn an_insert_of_a_call_that_its_client_gave_up_is_withdrawn() {
     let host = full(1 << 20);
     let mut client = host.client().await;
-    let request = tonic::Request::new(message(Asked::Insert(insert(1, 0, &[1.0], 1))));
+    let request = tonic::Request::new(message(ClientBody::Insert(insert(1, 0, &[1.0], 1))));
     let call = client.call(request).await.unwrap();
     until(|| host.pending_inserts("a") == 1).await;
     drop(call);

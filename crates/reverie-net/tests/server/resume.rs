@@ -1,6 +1,6 @@
 use crate::support::*;
 use reverie_core::table::{Change, Keys, Priority, SentInsert, TableOptions};
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::{Limits, ServerOptions};
@@ -22,7 +22,7 @@ pub async fn reconnected(host: &Host, session: Session) -> Session {
 
 /// Withdraws an insert, or another request.
 pub fn cancel(session: &Session, id: u64, insert: bool) {
-    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert }))).unwrap();
+    session.send.send(message(ClientBody::Cancel(proto::Cancel { id, insert }))).unwrap();
 }
 
 pub async fn until(what: impl Fn() -> bool) {
@@ -165,7 +165,7 @@ async fn a_session_is_forgotten_after_a_while() {
     let (mut session, resumed) = again(&host, 1).await;
     assert!(!resumed);
     // A cancel of an unknown request has no reply.
-    session.send.send(message(Asked::Cancel(proto::Cancel { id: 77, insert: false }))).unwrap();
+    session.send.send(message(ClientBody::Cancel(proto::Cancel { id: 77, insert: false }))).unwrap();
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
 }
@@ -231,7 +231,7 @@ async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_has_the_inserts_of_e
     let id = there.take_id(1);
     let mut part = insert(id, 0, &[1.0, 2.0, 3.0, 4.0, 5.0], 1);
     part.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 5, skipped: 0 }];
-    there.send.send(message(Asked::Insert(part))).unwrap();
+    there.send.send(message(ClientBody::Insert(part))).unwrap();
     until(|| host.tables.get("a").unwrap().info().pending_inserts == 3).await;
     let mut gone = host.session(2).await;
     let whole = gone.insert(1, &[6.0]);
@@ -379,7 +379,7 @@ async fn items_inserted_before_a_restart_are_confirmed_again_and_only_the_rest_g
     for chunk in [8, 9] {
         let mut whole = insert(3, 0, &[3.0, 4.0, 5.0], chunk);
         whole.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3, skipped: 0 }];
-        session.send.send(message(Asked::Insert(whole))).unwrap();
+        session.send.send(message(ClientBody::Insert(whole))).unwrap();
         let keys = session.inserted(3, 1).await;
         assert_eq!((&keys[..2], keys.len(), host.size("a")), (&three[..], 3, 5));
     }

@@ -1,6 +1,6 @@
 use crate::support::*;
 use reverie_core::table::{Priority, TableOptions};
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::{self, request};
 
@@ -105,7 +105,7 @@ async fn a_request_that_is_withdrawn_gives_the_draws_that_were_made() {
     let id = session.ask(sample("a", 2), None);
     session.settle().await;
     for _ in 0..2 {
-        session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
+        session.send.send(message(ClientBody::Cancel(proto::Cancel { id, insert: false }))).unwrap();
     }
     assert_eq!(session.batch(id).await.values(), [1.0]);
     assert!(matches!(session.refusal(id).await, Kind::Deadline(_)));

@@ -13,7 +13,7 @@ use reverie_core::table::{Priority, TableOptions, Tables};
 use reverie_net::convert::{self, numbers};
 use reverie_net::items::Row;
 use reverie_net::listen::Server;
-use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::client_message::Body as ClientBody;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::replay_client::ReplayClient;
 use reverie_net::proto::server_message::Body;
@@ -194,10 +194,10 @@ impl Batch {
 
 pub fn hello(name: [u8; 16]) -> ClientMessage {
     let hello = proto::ClientHello { protocol: proto::PROTOCOL, session: name.to_vec(), ..Default::default() };
-    message(Asked::Hello(hello))
+    message(ClientBody::Hello(hello))
 }
 
-pub fn message(body: Asked) -> ClientMessage {
+pub fn message(body: ClientBody) -> ClientMessage {
     ClientMessage { body: Some(body), ..Default::default() }
 }
 
@@ -242,7 +242,7 @@ impl Session {
 
     pub fn ask_again(&mut self, id: u64, body: request::Body, timeout: Option<f64>) {
         let request = proto::Request { id, timeout, body: Some(body) };
-        self.send.send(message(Asked::Request(request))).unwrap();
+        self.send.send(message(ClientBody::Request(request))).unwrap();
     }
 
     pub fn take_id(&mut self, n: u64) -> u64 {
@@ -260,12 +260,12 @@ impl Session {
     pub fn insert_again(&mut self, first: u64, table: u32, values: &[f64]) {
         self.chunks += 1;
         let insert = insert(first, table, values, self.chunks);
-        self.send.send(message(Asked::Insert(insert))).unwrap();
+        self.send.send(message(ClientBody::Insert(insert))).unwrap();
     }
 
     /// Sends an insert, unless the connection is ended.
     pub fn send_insert(&self, insert: proto::Insert) {
-        let _ = self.send.send(message(Asked::Insert(insert)));
+        let _ = self.send.send(message(ClientBody::Insert(insert)));
     }
 
     pub fn received(&self, below: u64, ids: &[u64]) {

@@ -13,26 +13,34 @@ fn shards_are_chosen_by_their_mass() {
     let far = |expected: f64| (split.counts[0] as f64 - expected).abs() / (600_000.0_f64 / 6.0 * 5.0 / 6.0).sqrt();
     assert!(far(100_000.0) < 5.0 && split.counts[2] == 0, "{split:?}");
     assert!(far(105_000.0) > 5.0, "a chance that is off by 5 % would show");
-    let smallest = three.smallest_probability(&split.chances).unwrap();
+    let smallest = three.smallest_probability(&split.probabilities).unwrap();
     assert!((smallest * 54.0 - 1.0).abs() < 1e-12, "{smallest}");
 }
 
 #[test]
 fn weights_of_nothing_and_of_infinity_are_what_they_are_in_one_table() {
-    let chances = |tallies: &[Tally]| shards(tallies).chances();
-    assert_eq!(chances(&[tally(0.0, 1, 1), tally(0.0, 3, 3)]), Some(vec![0.25, 0.75]), "all zero: any item alike");
-    assert_eq!(chances(&[tally(0.0, 9, 9), tally(1e-300, 5, 6)]), Some(vec![0.0, 1.0]));
+    let probabilities = |tallies: &[Tally]| shards(tallies).probabilities();
+    assert_eq!(
+        probabilities(&[tally(0.0, 1, 1), tally(0.0, 3, 3)]),
+        Some(vec![0.25, 0.75]),
+        "all zero: any item alike"
+    );
+    assert_eq!(probabilities(&[tally(0.0, 9, 9), tally(1e-300, 5, 6)]), Some(vec![0.0, 1.0]));
     let infinite = tally(f64::INFINITY, 3, 5);
-    assert_eq!(chances(&[infinite, tally(1e300, 0, 9), infinite]), Some(vec![0.5, 0.0, 0.5]));
-    assert_eq!(chances(&[tally(1e308, 0, 1), tally(1e308, 0, 1)]), Some(vec![0.5, 0.5]), "their sum is no number");
-    assert_eq!(chances(&[tally(0.0, 0, 0); 2]), None);
+    assert_eq!(probabilities(&[infinite, tally(1e300, 0, 9), infinite]), Some(vec![0.5, 0.0, 0.5]));
+    assert_eq!(
+        probabilities(&[tally(1e308, 0, 1), tally(1e308, 0, 1)]),
+        Some(vec![0.5, 0.5]),
+        "their sum is no number"
+    );
+    assert_eq!(probabilities(&[tally(0.0, 0, 0); 2]), None);
 }
 
 #[test]
 fn a_lost_shard_counts_for_the_ratio_and_not_for_the_distribution() {
     let mut two = shards(&[tally(1.0, 0, 10), tally(3.0, 0, 30)]);
     two.lost(1);
-    assert_eq!(two.chances(), Some(vec![1.0, 0.0]));
+    assert_eq!(two.probabilities(), Some(vec![1.0, 0.0]));
     assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 30 });
     two.received(1, tally(3.0, 0, 30));
     assert_eq!(two.counters(), Counters { inserts: 40, samples: 0, deletes: 0 });
@@ -60,9 +68,9 @@ fn corrected(then: &[Tally], now: &[Tally], draws: u64, keeps: bool) -> Vec<f64>
     counts.into_iter().map(|count| count as f64).collect()
 }
 
-fn surprise(observed: &[f64], chances: &[f64]) -> f64 {
+fn chi_squared(observed: &[f64], probabilities: &[f64]) -> f64 {
     let all: f64 = observed.iter().sum();
-    let terms = observed.iter().zip(chances).map(|(seen, chance)| (seen - all * chance).powi(2) / (all * chance));
+    let terms = observed.iter().zip(probabilities).map(|(seen, chance)| (seen - all * chance).powi(2) / (all * chance));
     let degrees = (observed.len() - 1) as f64;
     (terms.sum::<f64>() - degrees) / (2.0 * degrees).sqrt()
 }
@@ -72,15 +80,15 @@ fn draws_by_masses_of_before_are_spread_by_those_of_now() {
     // One grew from nothing, one lost half, one stayed, one grew a little.
     let then = [tally(0.0, 0, 0), tally(4.0, 0, 4), tally(2.0, 0, 2), tally(3.0, 0, 3)];
     let now = [tally(3.0, 0, 3), tally(2.0, 0, 2), tally(2.0, 0, 2), tally(3.5, 0, 3)];
-    let chances = shards(&now).chances().unwrap();
-    assert!(surprise(&corrected(&then, &now, 200_000, true), &chances) < 5.0);
+    let probabilities = shards(&now).probabilities().unwrap();
+    assert!(chi_squared(&corrected(&then, &now, 200_000, true), &probabilities) < 5.0);
     // The twins: a chance off by a twentieth, and draws that stay where they were made.
     let wrong: Vec<f64> =
-        [0.05, -0.05, 0.0, 0.0].iter().zip(&chances).map(|(off, chance)| chance * (1.0 + off)).collect();
+        [0.05, -0.05, 0.0, 0.0].iter().zip(&probabilities).map(|(off, chance)| chance * (1.0 + off)).collect();
     let all: f64 = wrong.iter().sum();
     let wrong: Vec<f64> = wrong.iter().map(|chance| chance / all).collect();
-    assert!(surprise(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
-    let before: f64 = surprise(&corrected(&then, &now, 200_000, false)[1..], &chances[1..]);
+    assert!(chi_squared(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
+    let before: f64 = chi_squared(&corrected(&then, &now, 200_000, false)[1..], &probabilities[1..]);
     assert!(before > 5.0);
     // Nothing is drawn again if nothing has changed.
     let mut of = shards(&now);

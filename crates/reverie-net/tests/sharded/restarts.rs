@@ -155,8 +155,9 @@ async fn draws_that_a_journal_has_not_committed_come_with_the_reason_also_if_the
     assert!(draws.probabilities.iter().all(|probability| *probability > 0.0));
     // The draws are on their way when the caller leaves.
     hosts.iter().for_each(|host| host.log.is_slow.store(true, SeqCst));
-    let (request, reading) = (SampleRequest { num_samples: 32, ..SampleRequest::default() }, BatchOptions::default());
-    let mut ticket = client.sample("t", request, &reading, None);
+    let (request, read_options) =
+        (SampleRequest { num_samples: 32, ..SampleRequest::default() }, BatchOptions::default());
+    let mut ticket = client.sample("t", request, &read_options, None);
     assert!(ticket.poll().is_none());
     tokio::time::sleep(SECOND).await;
     let SampleOutcome { batches, error } = ticket.cancel().unwrap();

@@ -29,7 +29,7 @@ impl RandomFaults {
     }
 
     /// A change of a server's state, or of its items.
-    fn strike(&mut self) {
+    fn inject_fault(&mut self) {
         let shard = self.below(3) as usize;
         let host = Arc::clone(&self.hosts[shard]);
         let flip = self.below(2) == 0;
@@ -43,7 +43,7 @@ impl RandomFaults {
         }
     }
 
-    fn heal(&self) {
+    fn repair_all(&self) {
         for host in &self.hosts {
             for flag in [&host.log.is_down, &host.log.is_silent, &host.log.is_slow] {
                 flag.store(false, SeqCst);
@@ -89,14 +89,14 @@ async fn request_of(client: Arc<Sharded>, kind: u64, keys: Vec<i64>) -> Result<(
     }
 }
 
-async fn rage(seed: u64, limiter: Option<Limiter>) {
+async fn run_storm(seed: u64, limiter: Option<Limiter>) {
     let hosts: Vec<_> = (0..3).map(|shard| Arc::new(Host::new(shard, table(limiter.is_some())))).collect();
     let mut storm = RandomFaults { random: Xoshiro256PlusPlus::seed_from_u64(seed), hosts, keys: Vec::new() };
     let client = joined(&storm.hosts, alone(limiter));
     client.ready().await.unwrap();
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..60 {
-        storm.strike();
+        storm.inject_fault();
         let kind = storm.below(10);
         running.spawn(request(Arc::clone(&client), kind, storm.keys.clone()));
         if storm.below(3) == 0 {
@@ -112,7 +112,7 @@ async fn rage(seed: u64, limiter: Option<Limiter>) {
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
-    storm.heal();
+    storm.repair_all();
     sleep(15 * SECOND).await;
     let present = client.info().await.unwrap().shards.iter().filter(|shard| shard.present).count();
     assert_eq!(present, 3, "seed {seed}");
@@ -136,13 +136,13 @@ async fn rage(seed: u64, limiter: Option<Limiter>) {
 #[tokio::test(start_paused = true)]
 async fn every_request_ends_whatever_happens_to_servers_and_all_are_back_afterwards() {
     for seed in 0..20 {
-        rage(seed, None).await;
+        run_storm(seed, None).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_request_ends_under_limits_too() {
     for seed in 0..20 {
-        rage(seed, Some(ratio_limiter(4.0, 1, 40.0))).await;
+        run_storm(seed, Some(ratio_limiter(4.0, 1, 40.0))).await;
     }
 }

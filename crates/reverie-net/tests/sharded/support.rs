@@ -179,10 +179,10 @@ impl Replay for Host {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
-        self.unless_drawn(|| self.tables.sample(table, request, reading, timeout))
+        self.unless_drawn(|| self.tables.sample(table, request, read_options, timeout))
     }
 
     fn try_sample_available(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<SampleOutcome> {
@@ -199,12 +199,12 @@ impl Replay for Host {
         &self,
         table: &str,
         request: SampleRequest,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         timeout: Option<Duration>,
     ) -> Ticket<SampleOutcome> {
         self.log.draws.lock().unwrap().push((request.num_samples, timeout));
         self.before_draws();
-        let drawn = self.unless_drawn(|| self.tables.try_sample(table, request, reading, timeout));
+        let drawn = self.unless_drawn(|| self.tables.try_sample(table, request, read_options, timeout));
         match self.log.is_uncommitted.load(SeqCst) {
             true => drawn.map(|sampled| SampleOutcome { error: Some(not_committed()), ..sampled }),
             false => drawn,
@@ -214,14 +214,14 @@ impl Replay for Host {
     fn batches(
         self: Arc<Self>,
         schedule: Schedule,
-        reading: &BatchOptions<'_>,
+        read_options: &BatchOptions<'_>,
         allocate: ArrayAllocator,
     ) -> Result<Box<dyn Batches>> {
-        Arc::clone(&self.tables).batches(schedule, reading, allocate)
+        Arc::clone(&self.tables).batches(schedule, read_options, allocate)
     }
 
-    fn get(&self, table: &str, keys: &[i64], reading: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
-        self.unless_drawn(|| Replay::get(&*self.tables, table, keys, reading))
+    fn get(&self, table: &str, keys: &[i64], read_options: &BatchOptions<'_>) -> Ticket<SampleOutcome> {
+        self.unless_drawn(|| Replay::get(&*self.tables, table, keys, read_options))
     }
 
     fn query(&self, table: &str, query: &Query) -> Ticket<SampleOutcome> {

@@ -42,7 +42,7 @@ pub fn writer_name(writer: usize) -> String {
 }
 
 pub async fn serve(world: Arc<World>) -> Outcome {
-    let tables = world.begin_life();
+    let tables = world.start_server();
     // One half of the simulations saves now and then, in the midst of everything.
     if world.seed.is_multiple_of(2) {
         let (world, tables, mut random) = (Arc::clone(&world), Arc::clone(&tables), random(world.seed, 40));
@@ -56,7 +56,7 @@ pub async fn serve(world: Arc<World>) -> Outcome {
     }
     let (opener, shut) = (Arc::clone(&world), Arc::clone(&tables));
     tokio::spawn(async move {
-        while !opener.are_writers_through() {
+        while !opener.are_writers_done() {
             sleep(Duration::from_millis(100)).await;
         }
         open(&shut);
@@ -118,7 +118,7 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     while !waiting.is_empty() {
         confirm(&world, &mut waiting).await;
     }
-    world.writer_is_through(me);
+    world.writer_done(me);
     while !shut.is_empty() {
         confirm(&world, &mut shut).await;
     }
@@ -279,14 +279,14 @@ async fn consume(world: &World) {
 async fn hold(sampled: &mut SampleOutcome, [waits, makes]: [u64; 2]) -> bool {
     sleep(Duration::from_millis(waits)).await;
     loop {
-        match sampled.batches.iter().map(DrawnBatch::tenure).max() {
+        match sampled.batches.iter().map(DrawnBatch::lease_state).max() {
             Some(LeaseState::Unknown) => sleep(Duration::from_millis(10)).await,
             Some(LeaseState::Ended) => return false,
             Some(LeaseState::Held) | None => break,
         }
     }
     sleep(Duration::from_millis(makes)).await;
-    sampled.batches.iter_mut().all(|batch| batch.take_lease().hand_over())
+    sampled.batches.iter_mut().all(|batch| batch.take_lease().try_acknowledge())
 }
 
 /// Waits for the outcome, and leaves it where it is: one that was taken out and dropped would be lost by the test

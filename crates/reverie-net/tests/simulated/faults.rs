@@ -38,7 +38,7 @@ pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
             continue;
         }
         match fault.take() {
-            Some(fault) => mend(sim, &fault),
+            Some(fault) => repair(sim, &fault),
             None if now < TROUBLE => {
                 let kind = below(&mut random, if crashes { 6 } else { 5 });
                 let host = match below(&mut random, 4) {
@@ -87,7 +87,7 @@ fn begin(sim: &mut Sim<'_>, world: &World, fault: Fault) -> Option<Fault> {
     Some(fault)
 }
 
-fn mend(sim: &mut Sim<'_>, fault: &Fault) {
+fn repair(sim: &mut Sim<'_>, fault: &Fault) {
     match fault {
         Fault::Partition(host) => sim.repair(SERVER, host.as_str()),
         Fault::OneWay(host) => sim.repair_oneway(SERVER, host.as_str()),

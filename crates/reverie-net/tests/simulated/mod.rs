@@ -18,7 +18,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Keys, TableOptions, Tables};
 use reverie_net::client::Remote;
 use reverie_net::endpoint::{EndpointOptions, KEPT_BYTES, Transport};
-use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::grpc::connector::{Connecting, Connector, Stream};
 use reverie_net::server;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -59,10 +59,10 @@ pub struct World {
     /// The values that had been consumed before each checkpoint that a server was restored from.
     over: Mutex<Vec<HashMap<i64, u64>>>,
     /// The values that the queue held in the checkpoints that a server was restored from.
-    brought_back: Mutex<HashSet<i64>>,
-    client_lives: AtomicU64,
+    restored_values: Mutex<HashSet<i64>>,
+    client_starts: AtomicU64,
     /// Writers that are through but for what the shut table does not take; once all are, it takes it.
-    through: Mutex<HashSet<usize>>,
+    done_writers: Mutex<HashSet<usize>>,
     /// Writers that are through, and readers that saw it.
     pub writers_done: AtomicUsize,
     pub readers_done: AtomicUsize,
@@ -94,7 +94,7 @@ impl Clock for TokioClock {
 
 struct Sockets;
 
-impl Connect for Sockets {
+impl Connector for Sockets {
     fn connect(&self, address: &str) -> Connecting {
         let address = address.to_owned();
         Box::pin(async move {
@@ -131,9 +131,9 @@ impl World {
             disk: FakeDisk::default(),
             saved: Mutex::default(),
             over: Mutex::default(),
-            brought_back: Mutex::default(),
-            client_lives: 0.into(),
-            through: Mutex::default(),
+            restored_values: Mutex::default(),
+            client_starts: 0.into(),
+            done_writers: Mutex::default(),
             writers_done: 0.into(),
             readers_done: 0.into(),
             reconnects: 0.into(),
@@ -170,29 +170,29 @@ impl World {
         let options =
             EndpointOptions { address, transport, token: None, tls: None, patience, grace, max_kept_bytes: KEPT_BYTES };
         let mut session = [0; 16];
-        random(self.seed, 1000 + self.client_lives.fetch_add(1, Ordering::Relaxed)).fill_bytes(&mut session);
+        random(self.seed, 1000 + self.client_starts.fetch_add(1, Ordering::Relaxed)).fill_bytes(&mut session);
         Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Sockets), session).unwrap()
     }
 
-    fn begin_life(&self) -> Arc<Tables> {
+    fn start_server(&self) -> Arc<Tables> {
         let mut lives = self.lives.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock(tokio::time::Instant::now()));
         let shut = TableOptions { limiter: Limiter::new(1.0, 1, 0.0, 3.0).unwrap(), ..table("shut") };
         let tables = vec![table("replay"), queue("queue"), shut];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
-        self.go_on(&tables);
+        self.restore(&tables);
         self.consumed_here.lock().unwrap().clear();
         lives.push(Arc::clone(&tables));
         tables
     }
 
     /// Puts the last checkpoint into the tables, where there is one.
-    fn go_on(&self, tables: &Tables) {
+    fn restore(&self, tables: &Tables) {
         let Some(path) = latest(&self.disk, Path::new(FOLDER)).unwrap() else { return };
         let checkpoint = load(&self.disk, &path, tables.bytes().0).unwrap();
         let number = checkpoint.summary.number as usize;
         checkpoint.restore(tables, Duration::ZERO).unwrap();
-        self.brought_back.lock().unwrap().extend(rows::values(tables, "queue").into_keys());
+        self.restored_values.lock().unwrap().extend(rows::values(tables, "queue").into_keys());
         let before = self.saved.lock().unwrap()[number - 1].clone();
         self.over.lock().unwrap().push(before);
     }
@@ -218,8 +218,8 @@ impl World {
     }
 
     /// Notes that a writer waits only for the shut table, which would never be if one of the tables stopped the others.
-    pub fn writer_is_through(&self, writer: usize) {
-        self.through.lock().unwrap().insert(writer);
+    pub fn writer_done(&self, writer: usize) {
+        self.done_writers.lock().unwrap().insert(writer);
     }
 
     /// The progress of the simulation as text.
@@ -230,15 +230,15 @@ impl World {
         format!(
             "{} lives, writers through {:?}, done {:?}, readers done {:?}: {why:#?}",
             lives.len(),
-            self.through.lock().unwrap(),
+            self.done_writers.lock().unwrap(),
             self.writers_done,
             self.readers_done
         )
     }
 
     /// True if all writers wait only for the shut table.
-    pub fn are_writers_through(&self) -> bool {
-        self.through.lock().unwrap().len() == WRITERS
+    pub fn are_writers_done(&self) -> bool {
+        self.done_writers.lock().unwrap().len() == WRITERS
     }
 
     fn store(&self) -> Store {
@@ -333,7 +333,7 @@ impl World {
             }
         }
         let left = rows::values(lives.last().unwrap(), "queue");
-        for value in self.brought_back.lock().unwrap().iter() {
+        for value in self.restored_values.lock().unwrap().iter() {
             let there = consumed.contains_key(value) || left.contains_key(value);
             assert!(there, "seed {seed}: {value} was in the queue of a checkpoint that was gone on from, and is lost");
         }

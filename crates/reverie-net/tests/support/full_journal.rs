@@ -76,13 +76,13 @@ impl TableJournal for FullJournal {
 
     fn commit_here(&self) {}
 
-    fn hurry(&self) {
+    fn wake_committer(&self) {
         if self.works.load(Relaxed) {
             self.commit();
         }
     }
 
-    fn is_later(&self) -> bool {
+    fn is_durable_later(&self) -> bool {
         false
     }
 

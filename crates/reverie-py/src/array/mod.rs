@@ -15,4 +15,4 @@ pub use dtype::{descr, dtype_from, is_array};
 pub use entry::{KnownEntry, take_known};
 pub use new_array::{LentBlock, NewArray, Slab, column};
 pub use numbers::{Numbers, flags, numbers};
-pub use read::{describe, load, lying, read};
+pub use read::{contiguous_bytes, describe, load, read};

@@ -51,7 +51,7 @@ impl<'py> Cell<'py> {
 /// The bytes of a leaf of the type and shape that a cell of its column already holds; `None` otherwise.
 /// Runs no Python code, and makes nothing.
 #[inline(always)]
-pub fn lying<'a>(leaf: &'a Bound<'_, PyAny>, spec: &ColumnSpec) -> Option<&'a [u8]> {
+pub fn contiguous_bytes<'a>(leaf: &'a Bound<'_, PyAny>, spec: &ColumnSpec) -> Option<&'a [u8]> {
     let itemsize = spec.dtype.size()?;
     let number = if spec.shape.is_empty() { known_scalar(leaf, spec.dtype) } else { None };
     let (start, len) = match number {

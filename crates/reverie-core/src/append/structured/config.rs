@@ -91,7 +91,7 @@ pub enum PriorityRule {
 }
 
 /// The most steps that a pattern may reach back: all of them are kept.
-const MAX_REACH: i64 = 1 << 20;
+const MAX_STEPS_BACK: i64 = 1 << 20;
 
 /// Items of one form for one table.
 #[derive(Clone, Debug)]
@@ -125,9 +125,9 @@ impl Config {
             let (Some(first), Some(last)) = (node.cells.iter().min(), node.cells.iter().max()) else {
                 return refuse(format!("column '{}' takes no steps", fields[node.field]));
             };
-            if last > 0 || first <= -MAX_REACH {
+            if last > 0 || first <= -MAX_STEPS_BACK {
                 let path = &fields[node.field];
-                return refuse(format!("column '{path}' reaches beyond the latest {MAX_REACH} steps"));
+                return refuse(format!("column '{path}' reaches beyond the latest {MAX_STEPS_BACK} steps"));
             }
         }
         for condition in &self.conditions {

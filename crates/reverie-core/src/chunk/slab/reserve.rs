@@ -15,7 +15,7 @@ use std::sync::{Mutex, TryLockError};
 const LARGE: usize = 8 << 10;
 
 /// The number of the youngest allocations that are searched for a layout.
-const LOOKED_AT: usize = 64;
+const MAX_SEARCHED: usize = 64;
 
 /// The most bytes that the process keeps. They belong to no chunk and are counted for none.
 const MOST_BYTES: usize = 64 << 20;
@@ -55,7 +55,7 @@ pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     while let Some((FreeAllocation(memory), layout)) = over {
         // SAFETY: kept with the layout that it was allocated with, and taken off the list: nothing else refers to it.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
-        over = tried(Reserve::shed).flatten();
+        over = tried(Reserve::pop_oldest).flatten();
     }
 }
 
@@ -90,22 +90,22 @@ impl Reserve {
 
     /// The youngest allocation of exactly this layout: it is most likely in the cache.
     fn take(&mut self, layout: Layout) -> Option<FreeAllocation> {
-        let first = self.free.len().saturating_sub(LOOKED_AT);
+        let first = self.free.len().saturating_sub(MAX_SEARCHED);
         let at = first + self.free.range(first..).rposition(|(_, kept)| *kept == layout)?;
         let (free, _) = self.free.remove(at)?;
         self.bytes -= layout.size();
         Some(free)
     }
 
-    /// Keeps the memory; returns the result of [`Reserve::shed`].
+    /// Keeps the memory; returns the result of [`Reserve::pop_oldest`].
     fn give(&mut self, free: FreeAllocation, layout: Layout) -> Option<(FreeAllocation, Layout)> {
         self.bytes += layout.size();
         self.free.push_back((free, layout));
-        self.shed()
+        self.pop_oldest()
     }
 
     /// Removes and returns the oldest allocation, if more is kept than allowed.
-    fn shed(&mut self) -> Option<(FreeAllocation, Layout)> {
+    fn pop_oldest(&mut self) -> Option<(FreeAllocation, Layout)> {
         let (free, layout) = (self.bytes > self.most).then(|| self.free.pop_front()).flatten()?;
         self.bytes -= layout.size();
         Some((free, layout))
@@ -142,7 +142,7 @@ mod tests {
                     while model.iter().map(|(_, size)| size).sum::<usize>() > MOST {
                         let (oldest, size) = model.remove(0);
                         prop_assert_eq!(over, Some((named(oldest), layout(size))));
-                        over = reserve.shed();
+                        over = reserve.pop_oldest();
                     }
                     prop_assert_eq!(over, None);
                 } else {

@@ -1,7 +1,7 @@
 //! Compaction: the chunks of files of which most bytes belong to no chunk any more are written once more.
 
 use super::files::{Files, WriteFailure};
-use super::ledger::held;
+use super::ledger::lock_unpoisoned;
 use super::movable::Memory;
 use super::mover::{AT_ONCE, MoverState, TierState};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,8 @@ impl TierState {
     ///
     /// Returns how long to wait before the next; `None` if there is none.
     pub(super) fn compact(&self, memory: &dyn Memory) -> Option<Duration> {
-        let is_full = matches!(*held(&self.state), MoverState::Full(_));
-        let mut written = held(&self.files);
+        let is_full = matches!(*lock_unpoisoned(&self.state), MoverState::Full(_));
+        let mut written = lock_unpoisoned(&self.files);
         written.files.remove_unused();
         if written.sparse.is_none() {
             if !is_full && !self.ledger.is_littered() {

@@ -3,8 +3,8 @@
 //! But for segments, they belong to one process: nothing reads them after its end, so that they are never synced, have
 //! no head, and are removed when a server starts with the folder.
 
-use super::ledger::{Ledger, UnusedFile, held};
-use crate::disk::{Disk, Input, Output, damaged, reading, storage};
+use super::ledger::{Ledger, UnusedFile, lock_unpoisoned};
+use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -69,13 +69,13 @@ impl Place {
     pub(super) fn read_before(&self, before: u64, into: &mut [u8]) -> Result<()> {
         let offset = self.offset.saturating_sub(before);
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
-        input.read_at(offset, into).map_err(reading(&self.file.path, offset))
+        input.read_at(offset, into).map_err(read_error(&self.file.path, offset))
     }
 
     /// Reads from `offset` of the place on.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let input = self.file.input.as_ref().expect("a file has its input until it is dropped");
-        input.read_at(self.offset + offset, into).map_err(reading(&self.file.path, self.offset + offset))
+        input.read_at(self.offset + offset, into).map_err(read_error(&self.file.path, self.offset + offset))
     }
 
     /// The error for bytes that are not what was written.
@@ -109,7 +109,7 @@ impl Drop for File {
         if let Some(input) = self.input.take() {
             // The last handle of a segment that was removed frees its bytes: not in the thread that drops a chunk.
             let path = (!self.is_segment).then(|| std::mem::take(&mut self.path));
-            held(&self.ledger.unused).push(UnusedFile { path, length: self.length.load(Relaxed), input });
+            lock_unpoisoned(&self.ledger.unused).push(UnusedFile { path, length: self.length.load(Relaxed), input });
             self.ledger.wake();
         }
     }
@@ -240,7 +240,7 @@ impl Files {
         }) {
             self.seal();
         }
-        let unused = std::mem::take(&mut *held(&self.ledger.unused));
+        let unused = std::mem::take(&mut *lock_unpoisoned(&self.ledger.unused));
         let any = !unused.is_empty();
         for UnusedFile { path, length, input } in unused {
             // Without the lock the name may be another server's: one in another container has the same number of its

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Locks, also after a panic in another thread.
-pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -140,14 +140,14 @@ impl Ledger {
     #[inline]
     pub(super) fn wake(&self) {
         if !self.signalled.load(Relaxed) && !self.signalled.swap(true, Relaxed) {
-            held(&self.signal).work = true;
+            lock_unpoisoned(&self.signal).work = true;
             self.wake.notify_all();
         }
     }
 
     /// Ends the mover.
     pub(super) fn end(&self) {
-        held(&self.signal).ends = true;
+        lock_unpoisoned(&self.signal).ends = true;
         self.wake.notify_all();
     }
 
@@ -162,7 +162,7 @@ impl Ledger {
     }
 
     fn wait_while(&self, time: Option<Duration>, until: impl Fn(&mut Signal) -> bool) -> bool {
-        let signal = held(&self.signal);
+        let signal = lock_unpoisoned(&self.signal);
         let mut signal = match time {
             Some(time) => self.wake.wait_timeout_while(signal, time, until).unwrap_or_else(PoisonError::into_inner).0,
             None => self.wake.wait_while(signal, until).unwrap_or_else(PoisonError::into_inner),

@@ -26,7 +26,7 @@ pub(super) use stored::{ChunkOnDisk, RecordCheck};
 use crate::disk::{Disk, Input};
 use crate::error::{Error, Result};
 use files::{Files, Place};
-use ledger::{Ledger, held};
+use ledger::{Ledger, lock_unpoisoned};
 use mover::{MoverState, TierFiles, TierState};
 use queue::MoveQueue;
 use segments::ReadSegments;
@@ -78,7 +78,7 @@ impl Tier {
         let thread = thread.map_err(|error| {
             Error::Unavailable(format!("the thread that moves chunks to the disk could not be started: {error}"))
         })?;
-        *held(&self.mover) = Some(thread);
+        *lock_unpoisoned(&self.mover) = Some(thread);
         Ok(())
     }
 
@@ -102,9 +102,9 @@ impl Tier {
     }
 
     /// A chunk that was sealed, while chunks use so much memory.
-    pub(super) fn enlist(&self, chunk: Weak<dyn Movable>, memory: u64) {
+    pub(super) fn enqueue(&self, chunk: Weak<dyn Movable>, memory: u64) {
         self.parts.queue.push(chunk);
-        let mut state = held(&self.parts.state);
+        let mut state = lock_unpoisoned(&self.parts.state);
         if let MoverState::NothingToMove = *state {
             *state = MoverState::Moves;
         }
@@ -125,7 +125,7 @@ impl Tier {
     /// No more than that: the mover frees the rest.
     pub(super) fn make_room(&self, memory: &dyn Memory) {
         if memory.used() > self.parts.options.memory_bytes {
-            self.parts.relieve(memory, self.parts.options.memory_bytes);
+            self.parts.move_until(memory, self.parts.options.memory_bytes);
         }
     }
 
@@ -137,19 +137,19 @@ impl Tier {
     /// False if no chunk that is written to the end may be moved, since `disk_bytes` are used up, almost all of them by
     /// chunks of items.
     pub(crate) fn may_free(&self) -> bool {
-        !matches!(*held(&self.parts.state), MoverState::Full(_)) || self.parts.ledger.may_find_room()
+        !matches!(*lock_unpoisoned(&self.parts.state), MoverState::Full(_)) || self.parts.ledger.may_find_room()
     }
 
     /// Ends the mover, removes the files and releases the folder. Chunks on the disk can still be read.
     pub(crate) fn close(&self) {
         self.parts.ledger.end();
-        if let Some(mover) = held(&self.mover).take() {
+        if let Some(mover) = lock_unpoisoned(&self.mover).take() {
             // The mover itself may free the last chunk of a server.
             if mover.thread().id() != thread::current().id() {
                 let _ = mover.join();
             }
         }
-        let mut written = held(&self.parts.files);
+        let mut written = lock_unpoisoned(&self.parts.files);
         written.sparse = None;
         written.files.close();
     }
@@ -168,13 +168,13 @@ impl Tier {
             disk_bytes: parts.options.disk_bytes,
             moved: parts.moved.load(Relaxed),
             compacted: parts.compacted.load(Relaxed),
-            error: self.trouble(),
+            error: self.stall_reason(),
         }
     }
 
     /// The reason why no chunk can be moved now, in words; `None` if one can.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        match &*held(&self.parts.state) {
+    pub(crate) fn stall_reason(&self) -> Option<String> {
+        match &*lock_unpoisoned(&self.parts.state) {
             MoverState::Moves => None,
             MoverState::NothingToMove => Some("all complete chunks are on the disk already".to_owned()),
             MoverState::Full(used) => Some(format!("the files have {used} bytes, which is all that disk_bytes allows")),

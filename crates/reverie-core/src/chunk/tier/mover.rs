@@ -1,7 +1,7 @@
 //! The thread that moves chunks to the disk: which chunks, when, and what it does if the disk takes none.
 
 use super::files::{File, Files, Place, WriteFailure};
-use super::ledger::{Ledger, held};
+use super::ledger::{Ledger, lock_unpoisoned};
 use super::movable::{Memory, Movable};
 use super::options::TierOptions;
 use super::queue::MoveQueue;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Bytes that are written together.
 pub(super) const AT_ONCE: u64 = 1 << 20;
 /// The most chunks that one turn looks for in segments while no chunk can be written.
-const MOST_LOOKED_AT: usize = 1024;
+const MAX_SEARCHED: usize = 1024;
 /// Time between attempts after the disk refused a write.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -78,14 +78,14 @@ impl TierState {
         // When the next file may be compacted.
         let mut next: Option<Duration> = None;
         loop {
-            let fails = matches!(*held(&self.state), MoverState::Fails(_));
-            let retry = held(&self.files).files.has_left().then_some(RETRY);
+            let fails = matches!(*lock_unpoisoned(&self.state), MoverState::Fails(_));
+            let retry = lock_unpoisoned(&self.files).files.has_left().then_some(RETRY);
             let left = next.map(|next| next.saturating_sub(clock.now())).into_iter().chain(retry).min();
             if !(if fails { self.ledger.pause(RETRY) } else { self.ledger.wait(left) }) {
                 return;
             }
             let Some(memory) = memory.upgrade() else { return };
-            self.relieve(&*memory, self.low());
+            self.move_until(&*memory, self.low());
             if next.is_none_or(|next| next <= clock.now()) {
                 // Bytes that are freed while it looks are another change, and wake this thread.
                 let seen = self.ledger.changes.load(Relaxed);
@@ -101,7 +101,7 @@ impl TierState {
     }
 
     /// Moves chunks until they use no more than `most` bytes of memory. Notifies those that wait for memory.
-    pub(super) fn relieve(&self, memory: &dyn Memory, most: u64) {
+    pub(super) fn move_until(&self, memory: &dyn Memory, most: u64) {
         while let Some(excess) = memory.used().checked_sub(most).filter(|excess| *excess > 0) {
             let state = self.move_some(excess);
             let moves = matches!(state, MoverState::Moves);
@@ -116,7 +116,7 @@ impl TierState {
 
     pub(super) fn set(&self, state: MoverState) {
         let is_full = matches!(state, MoverState::Full(_));
-        let mut present = held(&self.state);
+        let mut present = lock_unpoisoned(&self.state);
         if is_full && !matches!(*present, MoverState::Full(_)) {
             // The mover finds out, in whatever thread this is.
             self.ledger.changes.fetch_add(1, Relaxed);
@@ -128,7 +128,7 @@ impl TierState {
 
     /// Moves some chunks, of about `excess` bytes at most, those that were not read lately first.
     fn move_some(&self, excess: u64) -> MoverState {
-        let mut guard = held(&self.files);
+        let mut guard = lock_unpoisoned(&self.files);
         let written = &mut *guard;
         written.files.remove_unused();
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
@@ -171,7 +171,7 @@ impl TierState {
                 // Chunks later in the queue may be in segments: moving those writes nothing. The others stay in the
                 // queue.
                 let mut left: Vec<_> = records.into_iter().map(|(chunk, _)| chunk).collect();
-                while in_segments < at_once && self.shared.is_set() && left.len() < MOST_LOOKED_AT {
+                while in_segments < at_once && self.shared.is_set() && left.len() < MAX_SEARCHED {
                     let Some(chunk) = self.queue.next_cold() else { break };
                     match self.shared.found(&*chunk, &mut scratch, &mut written.last) {
                         Some(stored) => {

@@ -1,6 +1,6 @@
 //! The sealed chunks in memory, in the order in which they are looked at to be moved.
 
-use super::ledger::held;
+use super::ledger::lock_unpoisoned;
 use super::movable::Movable;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -52,19 +52,19 @@ impl MoveQueue {
     pub(super) fn push(&self, chunk: Weak<dyn Movable>) {
         // It lives: its writer has it.
         let Some(of) = chunk.upgrade().map(|chunk| self.of(&*chunk)) else { return };
-        held(of).push(chunk);
+        lock_unpoisoned(of).push(chunk);
     }
 
     /// Makes it the last.
     pub(super) fn put_back(&self, chunk: &Arc<dyn Movable>) {
-        held(self.of(&**chunk)).chunks.push_back(Arc::downgrade(chunk));
+        lock_unpoisoned(self.of(&**chunk)).chunks.push_back(Arc::downgrade(chunk));
     }
 
     /// A chunk to move: packed before raw, and among each the first that was not read since its last turn.
     ///
     /// If all were read since then, the first; `None` if there is none.
     pub(super) fn next_cold(&self) -> Option<Arc<dyn Movable>> {
-        let mut turns = [&self.packed, &self.raw].map(held);
+        let mut turns = [&self.packed, &self.raw].map(lock_unpoisoned);
         // The first round takes the marks, so that a second one finds a chunk if there is one.
         for _ in 0..2 {
             if let Some(chunk) = turns.iter_mut().find_map(|turns| turns.next_cold()) {

@@ -3,7 +3,7 @@
 //! Segments belong to checkpoints. One that is removed while chunks are read from it stays open, and so do its bytes.
 
 use super::files::{File, Place};
-use super::ledger::{Ledger, held};
+use super::ledger::{Ledger, lock_unpoisoned};
 use super::movable::Movable;
 use super::record::Record;
 use super::shape::LastShape;
@@ -73,7 +73,7 @@ impl ReadSegments {
     ///
     /// Chunks that are read from earlier segments stay there.
     pub(super) fn set(&self, segments: Weak<dyn SegmentStore>) {
-        *held(&self.state) = SegmentsState { of: Some(segments), open: HashMap::new() };
+        *lock_unpoisoned(&self.state) = SegmentsState { of: Some(segments), open: HashMap::new() };
     }
 
     /// True if chunks may be in segments.
@@ -82,7 +82,7 @@ impl ReadSegments {
     }
 
     fn segments(&self) -> Option<Arc<dyn SegmentStore>> {
-        held(&self.state).of.as_ref()?.upgrade()
+        lock_unpoisoned(&self.state).of.as_ref()?.upgrade()
     }
 
     /// The place of these bytes of a segment, which `open` opens if no chunk is read from it.
@@ -91,7 +91,7 @@ impl ReadSegments {
         at: SegmentRange,
         open: impl FnOnce() -> Result<(PathBuf, Box<dyn Input>)>,
     ) -> Result<Place> {
-        let mut state = held(&self.state);
+        let mut state = lock_unpoisoned(&self.state);
         let known = state.open.get(&at.segment).and_then(Weak::upgrade);
         let file = match known {
             Some(file) => file,

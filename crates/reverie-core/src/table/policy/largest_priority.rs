@@ -30,7 +30,7 @@ impl LargestPriority {
     #[inline]
     pub(super) fn set(&mut self, slot: u32, priority: f64) {
         if slot as usize >= self.priorities.len() {
-            self.reach(slot as usize);
+            self.grow_to(slot as usize);
         }
         self.put(slot as usize, priority);
     }
@@ -78,7 +78,7 @@ impl LargestPriority {
     /// Makes room for the slot.
     #[cold]
     #[inline(never)]
-    fn reach(&mut self, slot: usize) {
+    fn grow_to(&mut self, slot: usize) {
         // Only longer: a slot that exists never goes away.
         let mut needed = (slot + 1).next_multiple_of(GROWTH);
         self.priorities.resize(needed, ABSENT);

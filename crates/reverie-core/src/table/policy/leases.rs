@@ -14,7 +14,7 @@ pub(super) struct Leases {
     /// Leased draws of present items and of used-up ones.
     pub(super) draws: u64,
     /// The draws among these of items that are gone: they count as made, because nothing can be drawn in their place.
-    pub(super) gone: u64,
+    pub(super) removed: u64,
     /// Items that are used up: their slots are taken, and no selector has them.
     pub(super) used_up: u64,
 }
@@ -36,7 +36,7 @@ pub(super) enum LeasedItemState {
     /// Used up: its slot keeps it, and it had these positions in sampler and remover.
     Out { slot: u32, sampled: u64, removed: u64 },
     /// Deleted or evicted meanwhile: it is not put back.
-    Gone,
+    Removed,
 }
 
 impl ItemLeases {

@@ -103,7 +103,7 @@ impl SumTree {
     }
 
     /// Makes room for the slot; totals do not change.
-    fn reach(&mut self, slot: u32) {
+    fn grow_to(&mut self, slot: u32) {
         let mut nodes = slot as usize / LANES + 1;
         if nodes <= self.leaves.len() {
             return;
@@ -130,7 +130,7 @@ impl SumTree {
     /// items share most of them.
     pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
         debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
-        self.reach(slot);
+        self.grow_to(slot);
         let node = slot as usize / LANES;
         self.touched.reserve(self.leaves.len(), 1);
         self.touched.mark(node);

@@ -321,7 +321,7 @@ impl Table {
     }
 
     fn remove(&mut self, slot: u32) {
-        self.note_gone(slot);
+        self.note_removed(slot);
         self.uncount(slot);
         self.sampler.remove(slot);
         self.remover.remove(slot);

@@ -24,7 +24,7 @@ pub struct TableDelta {
     /// The number of slots ever allocated.
     pub allocated: u32,
     /// Slots that are free now.
-    pub gone: Vec<u32>,
+    pub removed: Vec<u32>,
     /// The rows of slots that got another item.
     pub rows: Vec<Row>,
     /// The counts of items that stayed.

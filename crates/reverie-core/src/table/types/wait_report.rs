@@ -29,7 +29,7 @@ pub enum InsertReason {
         /// The part of `held` that no move to the disk frees, if it leaves too little for the item.
         unmovable: Option<UnmovableBytes>,
         /// The reason why no chunk can move now; `None` if chunks move.
-        trouble: Option<String>,
+        stall_reason: Option<String>,
     },
     /// The journal waits for room on the disk. The insert may be in the table already.
     Journal(String),

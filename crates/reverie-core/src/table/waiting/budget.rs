@@ -127,12 +127,12 @@ impl Budget {
 
     /// The reason why no chunk can move to the disk now, whatever is in memory; `None` if one can, or there is no disk
     /// tier.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.meter.tier().and_then(Tier::trouble)
+    pub(super) fn stall_reason(&self) -> Option<String> {
+        self.meter.tier().and_then(Tier::stall_reason)
     }
 
     /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(
+    pub(super) fn refuse_unsatisfiable(
         &self,
         name: &str,
         table: &dyn BudgetedTable,

@@ -1,6 +1,6 @@
 //! Requests for draws of a table with a journal: whether they wait for it is known when they are made.
 
-use super::durable::{DurableTicket, TableJournal};
+use super::durable::{DurableRequest, TableJournal};
 use super::ticket::{Pending, Ticket};
 use crate::error::Result;
 use crate::sample::Draws;
@@ -13,47 +13,47 @@ use std::time::Duration;
 pub(super) fn durably_consumed(outcome: Result<Draws>, durable: &Arc<dyn TableJournal>) -> Ticket<Draws> {
     match outcome {
         Ok(draws) if draws.consuming => {
-            Ticket::pending(Box::new(DurableTicket::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
+            Ticket::pending(Box::new(DurableRequest::new(Ticket::done(Ok(draws)), Arc::clone(durable))))
         }
         outcome => Ticket::done(outcome),
     }
 }
 
 /// A request for draws that waits at its table, which may begin to delete sampled items meanwhile.
-pub(super) struct ConsumedTicket {
+pub(super) struct DurableDraws {
     /// Held while the thread that waits is parked.
-    stage: Mutex<ConsumedStage>,
+    stage: Mutex<DrawsStage>,
     durable: Arc<dyn TableJournal>,
 }
 
-struct ConsumedStage {
+struct DrawsStage {
     ticket: Ticket<Draws>,
     /// The draws are made or the request was withdrawn: the ticket is the one to return.
     made: bool,
 }
 
-fn taken(stage: &mut ConsumedStage) -> Ticket<Draws> {
+fn take_ticket(stage: &mut DrawsStage) -> Ticket<Draws> {
     std::mem::replace(&mut stage.ticket, Ticket::done(Ok(Draws::default())))
 }
 
-impl ConsumedTicket {
+impl DurableDraws {
     pub(super) fn new(ticket: Ticket<Draws>, durable: Arc<dyn TableJournal>) -> Self {
-        Self { stage: Mutex::new(ConsumedStage { ticket, made: false }), durable }
+        Self { stage: Mutex::new(DrawsStage { ticket, made: false }), durable }
     }
 
     /// The request's stage, brought up to date.
-    fn stage(&self) -> MutexGuard<'_, ConsumedStage> {
+    fn stage(&self) -> MutexGuard<'_, DrawsStage> {
         let mut stage = lock(&self.stage);
         if !stage.made
             && let Some(outcome) = stage.ticket.poll()
         {
-            *stage = ConsumedStage { ticket: durably_consumed(outcome, &self.durable), made: true };
+            *stage = DrawsStage { ticket: durably_consumed(outcome, &self.durable), made: true };
         }
         stage
     }
 }
 
-impl Pending<Draws> for ConsumedTicket {
+impl Pending<Draws> for DurableDraws {
     fn poll(&mut self) -> Option<Result<Draws>> {
         let mut stage = self.stage();
         if stage.made { stage.ticket.poll() } else { None }
@@ -88,15 +88,15 @@ impl Pending<Draws> for ConsumedTicket {
     fn withdraw(&mut self) {
         let mut stage = self.stage();
         if !stage.made {
-            let made = taken(&mut stage).cancel();
-            *stage = ConsumedStage { ticket: durably_consumed(made, &self.durable), made: true };
+            let made = take_ticket(&mut stage).cancel();
+            *stage = DrawsStage { ticket: durably_consumed(made, &self.durable), made: true };
         }
     }
 
     /// The caller gets all draws that are made. They are marked as not committed, unless they are.
     fn cancel(mut self: Box<Self>) -> Result<Draws> {
         self.withdraw();
-        let made = taken(&mut self.stage());
+        let made = take_ticket(&mut self.stage());
         made.cancel()
     }
 

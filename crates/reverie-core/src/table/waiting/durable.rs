@@ -32,10 +32,10 @@ pub trait TableJournal: Send + Sync {
     fn commit_here(&self);
 
     /// Called by a task that waits for a barrier: the journal's own thread does the work at once.
-    fn hurry(&self);
+    fn wake_committer(&self);
 
     /// True if what it acknowledges may not be on the disk yet, and it works.
-    fn is_later(&self) -> bool;
+    fn is_durable_later(&self) -> bool;
 
     /// `Storage` if the journal has stopped: nothing more is made durable.
     fn check(&self) -> Result<()>;
@@ -117,7 +117,7 @@ pub const COMMIT_GRACE: Duration = Duration::from_millis(100);
 const COMMITS_FROM: Duration = Duration::from_millis(10);
 
 /// A request that is done once its outcome is durable.
-pub(super) struct DurableTicket<T> {
+pub(super) struct DurableRequest<T> {
     /// Held while the thread that waits is parked.
     stage: Mutex<DurableStage<T>>,
     durable: Arc<dyn TableJournal>,
@@ -125,16 +125,16 @@ pub(super) struct DurableTicket<T> {
 
 enum DurableStage<T> {
     /// The request waits at its table.
-    Asked(Ticket<T>),
+    Waiting(Ticket<T>),
     /// The request is done at its table, in whole or (if it was withdrawn) in part, and waits for the journal.
     Applied(T, Ticket<()>),
     Done(Result<T>),
     Taken,
 }
 
-impl<T: Outcome> DurableTicket<T> {
+impl<T: Outcome> DurableRequest<T> {
     pub(super) fn new(ticket: Ticket<T>, durable: Arc<dyn TableJournal>) -> Self {
-        let once = Self { stage: Mutex::new(DurableStage::Asked(ticket)), durable };
+        let once = Self { stage: Mutex::new(DurableStage::Waiting(ticket)), durable };
         // The journal has the request from now on, even if no caller ever waits.
         drop(once.stage());
         once
@@ -153,10 +153,10 @@ impl<T: Outcome> DurableTicket<T> {
         let mut stage = lock(&self.stage);
         loop {
             let next = match std::mem::replace(&mut *stage, DurableStage::Taken) {
-                DurableStage::Asked(mut ticket) => match ticket.poll() {
+                DurableStage::Waiting(mut ticket) => match ticket.poll() {
                     Some(outcome) => self.applied(outcome),
                     None => {
-                        *stage = DurableStage::Asked(ticket);
+                        *stage = DurableStage::Waiting(ticket);
                         return stage;
                     }
                 },
@@ -177,7 +177,7 @@ impl<T: Outcome> DurableTicket<T> {
     }
 }
 
-impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
+impl<T: Outcome + Send + Sync> Pending<T> for DurableRequest<T> {
     fn poll(&mut self) -> Option<Result<T>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, DurableStage::Taken) {
@@ -197,9 +197,9 @@ impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
         loop {
             let stage = self.stage();
             let done = match &*stage {
-                DurableStage::Asked(ticket) => ticket.is_done_or_wakes(waker),
+                DurableStage::Waiting(ticket) => ticket.is_done_or_wakes(waker),
                 DurableStage::Applied(_, barrier) => {
-                    self.durable.hurry();
+                    self.durable.wake_committer();
                     barrier.is_done_or_wakes(waker)
                 }
                 DurableStage::Done(_) => return true,
@@ -217,10 +217,10 @@ impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
             self.durable.commit_here();
         }
         match &*self.stage() {
-            DurableStage::Asked(ticket) => ticket.park(timeout),
+            DurableStage::Waiting(ticket) => ticket.park(timeout),
             DurableStage::Applied(_, barrier) => {
                 if !commits && !timeout.is_zero() {
-                    self.durable.hurry();
+                    self.durable.wake_committer();
                 }
                 barrier.park(timeout);
             }
@@ -229,7 +229,7 @@ impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
     }
 
     fn nudge(&self) {
-        if let DurableStage::Asked(ticket) = &*self.stage() {
+        if let DurableStage::Waiting(ticket) = &*self.stage() {
             ticket.nudge();
         }
     }
@@ -238,7 +238,7 @@ impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
     fn withdraw(&mut self) {
         let mut stage = self.stage();
         let next = match std::mem::replace(&mut *stage, DurableStage::Taken) {
-            DurableStage::Asked(ticket) => self.applied(ticket.cancel()),
+            DurableStage::Waiting(ticket) => self.applied(ticket.cancel()),
             last => last,
         };
         *stage = next;
@@ -251,7 +251,7 @@ impl<T: Outcome + Send + Sync> Pending<T> for DurableTicket<T> {
         match last {
             DurableStage::Applied(outcome, _) => outcome.not_committed(why_not_committed(&self.durable.info())),
             DurableStage::Done(outcome) => outcome,
-            DurableStage::Asked(_) | DurableStage::Taken => Ok(T::default()),
+            DurableStage::Waiting(_) | DurableStage::Taken => Ok(T::default()),
         }
     }
 
@@ -269,11 +269,11 @@ mod tests {
 
     /// A journal that has written nothing yet.
     #[derive(Default)]
-    struct NeverWrites(Mutex<Vec<Promise<()>>>);
+    struct StalledJournal(Mutex<Vec<Promise<()>>>);
 
     struct Barriers;
 
-    impl TableJournal for NeverWrites {
+    impl TableJournal for StalledJournal {
         fn barrier(&self) -> Ticket<()> {
             let (ticket, promise) = Ticket::promised(Arc::new(Barriers), 0, false);
             lock(&self.0).push(promise);
@@ -286,9 +286,9 @@ mod tests {
 
         fn commit_here(&self) {}
 
-        fn hurry(&self) {}
+        fn wake_committer(&self) {}
 
-        fn is_later(&self) -> bool {
+        fn is_durable_later(&self) -> bool {
             false
         }
 
@@ -332,7 +332,7 @@ mod tests {
         let table = Arc::new(Table { part, promise: Mutex::default() });
         let (ticket, promise) = Ticket::promised(Arc::clone(&table) as _, 1, false);
         *lock(&table.promise) = Some(promise);
-        Box::new(DurableTicket::new(ticket, Arc::new(NeverWrites::default()))).cancel()
+        Box::new(DurableRequest::new(ticket, Arc::new(StalledJournal::default()))).cancel()
     }
 
     #[test]

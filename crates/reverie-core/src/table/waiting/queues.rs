@@ -85,7 +85,7 @@ impl TableState {
 
     /// Refuses items that the table can never take; the first items set its layout.
     pub(super) fn accept(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
-        self.open(name)?;
+        self.check_open(name)?;
         self.forget_unused_layout();
         let had_layout = self.table.has_layout();
         let outcome = items.iter().try_for_each(|(item, priority)| {
@@ -106,11 +106,11 @@ impl TableState {
         }
     }
 
-    pub(super) fn open(&self, name: &str) -> Result<()> {
+    pub(super) fn check_open(&self, name: &str) -> Result<()> {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
     }
 
-    pub(super) fn shut(&self, name: &str) -> Result<()> {
+    pub(super) fn check_closed(&self, name: &str) -> Result<()> {
         if self.closed { Ok(()) } else { Err(Error::InvalidArgument(format!("the table '{name}' is open"))) }
     }
 
@@ -244,7 +244,7 @@ impl TableState {
     /// Undoes leased draws of a request that is refused; true if there were any.
     pub(super) fn undo(&mut self, draws: &Draws) -> bool {
         if let Some(lessee) = &draws.lessee {
-            self.table.give_back(lessee, &draws.keys);
+            self.table.return_draws(lessee, &draws.keys);
         }
         draws.lessee.is_some() && !draws.is_empty()
     }

@@ -21,20 +21,20 @@ impl fmt::Display for InsertReason {
                      that consume items, deletes or a larger max_bytes free it"
                 )
             }
-            InsertReason::Memory { held, needed, budget, unmovable, trouble } => {
+            InsertReason::Memory { held, needed, budget, unmovable, stall_reason } => {
                 write!(
                     f,
                     "the server's tables hold {held} of {budget} bytes of memory (memory_bytes) and the next item adds \
                      {needed}; "
                 )?;
-                match (unmovable, trouble) {
+                match (unmovable, stall_reason) {
                     (Some(unmovable), _) => write!(
                         f,
                         "{unmovable}, so moving other chunks makes too little room; samples that consume items or deletes \
                          free some"
                     ),
                     (None, None) => f.write_str("older chunks are moving to the disk"),
-                    (None, Some(trouble)) => write!(f, "no chunk can move to the disk: {trouble}"),
+                    (None, Some(stall_reason)) => write!(f, "no chunk can move to the disk: {stall_reason}"),
                 }
             }
             InsertReason::Journal(error) => write!(

@@ -177,7 +177,7 @@ impl SharedTable {
     /// For a caller that inserts into several tables, and must not stop halfway.
     pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
         if let Some(budget) = &self.budget {
-            budget.refuse_hopeless(&self.name, self, items)?;
+            budget.refuse_unsatisfiable(&self.name, self, items)?;
         }
         self.check_writable(items.iter().map(|(item, _)| item))?;
         lock(&self.state).check(&self.name, items)
@@ -201,7 +201,7 @@ impl SharedTable {
     ) -> Result<Ticket<Keys>> {
         self.check_durable()?;
         if let Some(budget) = &self.budget {
-            budget.refuse_hopeless(&self.name, &**self, &items)?;
+            budget.refuse_unsatisfiable(&self.name, &**self, &items)?;
         }
         self.check_writable(items.iter().map(|(item, _)| item))?;
         // Refused items are dropped after the decision.
@@ -234,7 +234,7 @@ impl SharedTable {
             state.inserts.put(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
         })?;
-        Ok(self.once_durable(ticket))
+        Ok(self.durable_request(ticket))
     }
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all draws are made.
@@ -242,7 +242,7 @@ impl SharedTable {
         // Refused draws, and their lease, are dropped after the decision.
         let mut draws = Draws::with_capacity(request.num_samples);
         let waiting = self.decide(|state, now| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             if state.samples.is_empty() {
                 let started = state.measured().then(|| self.clock.now());
                 let filled = state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE });
@@ -268,20 +268,20 @@ impl SharedTable {
                 Ticket::done(Ok(draws))
             }
         };
-        Ok(self.once_consumed(ticket))
+        Ok(self.durable_draws(ticket))
     }
 
     /// Looks items up; does not count as sampling.
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let state = lock(&self.state);
-        state.open(&self.name)?;
+        state.check_open(&self.name)?;
         state.table.get(keys)
     }
 
     /// Drops all items and resets all counts; waiting requests keep their places.
     pub fn reset(&self) -> Result<()> {
         self.decide(|state, _| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             let incarnation = state.incarnations.next_u64();
             state.table.reset(incarnation);
             self.forget_copied();
@@ -292,7 +292,7 @@ impl SharedTable {
     /// Changes limits while the table is in use; waiting requests are served under the new ones.
     pub fn configure(&self, change: Change) -> Result<()> {
         self.decide(|state, _| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             state.table.configure(change)
         })
     }

@@ -210,14 +210,14 @@ impl Tables {
     /// All tables are locked together while references to their pages are taken. This is the only place that holds
     /// several tables' locks, always taken in the tables' order.
     pub fn cut(&self) -> Result<ServerCut> {
-        self.cut_where(TableState::open)
+        self.cut_where(TableState::check_open)
     }
 
     /// A cut of closed tables as they were when they were closed. Fails while one is open.
     ///
     /// Nothing is inserted or acknowledged any more.
     pub fn last_cut(&self) -> Result<ServerCut> {
-        self.cut_where(TableState::shut)
+        self.cut_where(TableState::check_closed)
     }
 
     fn cut_where(&self, fits: impl Fn(&TableState, &str) -> Result<()>) -> Result<ServerCut> {
@@ -272,12 +272,12 @@ impl Tables {
 
     /// Fails if a table is closed.
     pub fn check_open(&self) -> Result<()> {
-        self.tables.iter().try_for_each(|table| lock(&table.state).open(table.name()))
+        self.tables.iter().try_for_each(|table| lock(&table.state).check_open(table.name()))
     }
 
     /// True if all tables are closed.
     pub fn are_closed(&self) -> bool {
-        self.tables.iter().all(|table| lock(&table.state).open(table.name()).is_err())
+        self.tables.iter().all(|table| lock(&table.state).check_open(table.name()).is_err())
     }
 
     /// The reading of the tables' clock.

@@ -18,7 +18,7 @@ fn push(requests: &mut Requests, id: u64, body: Body) -> Ticket<()> {
     let (ticket, promise) = Ticket::promised(Arc::new(NothingToWithdraw), id, false);
     let answer = RequestPromise::Done(promise);
     requests.push(
-        NewRequest { id, body: Some(body), timeout: None, patient: false, leases: false, answer },
+        NewRequest { id, body: Some(body), timeout: None, unawaited: false, leases: false, answer },
         Instant::now(),
     );
     ticket
@@ -37,7 +37,7 @@ fn a_deletion_of_all_that_matches_is_not_done_again_by_a_server_that_has_forgott
     while requests.next(Instant::now()).is_some() {}
     let mut later = push(&mut requests, 6, Body::Reset("t".into()));
     requests.lost();
-    requests.renewed("a:1");
+    requests.server_restarted("a:1");
     for ticket in &mut sent[..3] {
         let error = ticket.poll().unwrap().unwrap_err();
         assert!(matches!(&error, Error::Undecided(text) if text.contains("not known whether that was done")));
@@ -55,7 +55,7 @@ fn behind_a_batch_that_arrives_a_request_for_draws_has_longer_until_that_has_end
     let (mut ticket, promise) = Ticket::promised(Arc::new(NothingToWithdraw), 1, false);
     let timeout = Some(Duration::from_millis(100));
     let (body, answer) = (Some(Body::Sample(proto::Sample::default())), RequestPromise::Done(promise));
-    requests.push(NewRequest { id: 1, body, timeout, patient: false, leases: true, answer }, start);
+    requests.push(NewRequest { id: 1, body, timeout, unawaited: false, leases: true, answer }, start);
     let mut late = |requests: &mut Requests, now| {
         let _ = requests.expire(now, None, Duration::ZERO, |_, _| Error::Deadline("silent".to_owned()));
         ticket.poll().is_some()

@@ -34,12 +34,12 @@ pub(super) struct Names {
     /// Bytes of chunks that no table referred to when they were last looked at.
     chunks: u64,
     /// The names of the chunks that are counted in `chunks`; some may be released by now.
-    loose: Vec<u64>,
+    unreferenced: Vec<u64>,
     pace: SweepSchedule,
-    reckoning: SweepSchedule,
+    recount_schedule: SweepSchedule,
     released: ReleasedChunks,
     /// The value of `chunks` when all chunks were last looked at, and the bytes and number of chunks named since.
-    reckoned: u64,
+    bytes_at_recount: u64,
     since: u64,
     named: usize,
 }
@@ -62,11 +62,11 @@ impl Names {
             limits,
             others: 0,
             chunks: 0,
-            loose: Vec::new(),
+            unreferenced: Vec::new(),
             pace: SweepSchedule::default(),
-            reckoning: SweepSchedule::default(),
+            recount_schedule: SweepSchedule::default(),
             released: ReleasedChunks::default(),
-            reckoned: 0,
+            bytes_at_recount: 0,
             since: 0,
             named: 0,
         }
@@ -98,9 +98,9 @@ impl Names {
     /// See [`super::Decoder::held_bytes`].
     /// All chunks are looked at only if much was named since, so that each chunk is looked at a few times.
     pub(super) fn held_bytes(&mut self) -> u64 {
-        let much = self.since > self.reckoned.max(SLACK);
+        let much = self.since > self.bytes_at_recount.max(SLACK);
         let enough = self.named >= self.known.len() / 4 || self.since > MOST_SLACK;
-        if much && enough { self.reckon() } else { self.counted() }
+        if much && enough { self.recount() } else { self.counted() }
     }
 
     fn counted(&mut self) -> u64 {
@@ -110,40 +110,40 @@ impl Names {
 
     /// See [`super::Decoder::settle`].
     pub(super) fn settle(&mut self) {
-        let Self { known, loose, chunks, pace, .. } = self;
-        if !pace.is_due(loose.len()) {
+        let Self { known, unreferenced, chunks, pace, .. } = self;
+        if !pace.is_due(unreferenced.len()) {
             return;
         }
         *chunks = 0;
-        loose.retain(|name| {
+        unreferenced.retain(|name| {
             let bytes = known.get(name).map_or(0, held);
             *chunks += bytes;
             bytes > 0
         });
     }
 
-    pub(super) fn reckon(&mut self) -> u64 {
-        self.reckon_with(0);
+    pub(super) fn recount(&mut self) -> u64 {
+        self.recount_with(0);
         self.counted()
     }
 
-    /// Like [`Names::reckon`], but where much is named only now and then.
-    pub(super) fn reckon_paced(&mut self) -> u64 {
+    /// Like [`Names::recount`], but where much is named only now and then.
+    pub(super) fn recount_paced(&mut self) -> u64 {
         let len = self.known.len() + self.released.len();
-        if len <= FEW || self.reckoning.is_due(len) { self.reckon() } else { self.counted() }
+        if len <= FEW || self.recount_schedule.is_due(len) { self.recount() } else { self.counted() }
     }
 
-    fn reckon_with(&mut self, coming: u64) {
-        let Self { known, loose, .. } = self;
+    fn recount_with(&mut self, coming: u64) {
+        let Self { known, unreferenced, .. } = self;
         let mut chunks = coming;
-        loose.clear();
-        loose.extend(known.iter().filter_map(|(name, known)| {
+        unreferenced.clear();
+        unreferenced.extend(known.iter().filter_map(|(name, known)| {
             let bytes = held(known);
             chunks += bytes;
             (bytes > 0).then_some(*name)
         }));
-        self.released.reckon();
-        (self.chunks, self.reckoned) = (chunks, chunks);
+        self.released.recount();
+        (self.chunks, self.bytes_at_recount) = (chunks, chunks);
         (self.since, self.named) = (0, 0);
     }
 
@@ -159,7 +159,7 @@ impl Names {
         if self.counted() <= budget {
             return Ok(());
         }
-        self.reckon_with(coming);
+        self.recount_with(coming);
         let needed = self.counted();
         let few = self.known.len() + self.released.len() <= FEW;
         let free = if few { 0 } else { budget / 4 };
@@ -176,7 +176,7 @@ impl Names {
 
     pub(super) fn add_chunk(&mut self, name: u64, chunk: Arc<Chunk>, writer: Option<ChunkWriter>) {
         self.known.insert(name, NamedObject::Chunk { chunk, writer });
-        self.loose.push(name);
+        self.unreferenced.push(name);
         self.pace.added();
     }
 
@@ -224,14 +224,14 @@ impl Names {
         self.check(0)
     }
 
-    pub(super) fn give_back(&mut self, bytes: u64) {
+    pub(super) fn release_bytes(&mut self, bytes: u64) {
         self.others = self.others.saturating_sub(bytes);
     }
 
     /// Releases a chunk or body; an unknown number is ignored.
     pub(super) fn release(&mut self, name: u64) {
         match self.known.remove(&name) {
-            Some(NamedObject::Body { size_bytes, .. }) => self.give_back(size_bytes),
+            Some(NamedObject::Body { size_bytes, .. }) => self.release_bytes(size_bytes),
             Some(NamedObject::Chunk { chunk, writer }) => {
                 drop(writer);
                 self.released.push(chunk);

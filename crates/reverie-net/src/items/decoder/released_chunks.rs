@@ -26,13 +26,13 @@ impl ReleasedChunks {
     }
 
     /// The bytes of the chunks. May include chunks that came into tables, or were freed, since the last
-    /// [`ReleasedChunks::reckon`].
+    /// [`ReleasedChunks::recount`].
     pub fn bytes(&mut self) -> u64 {
-        if self.pace.is_due(self.chunks.len()) { self.reckon() } else { self.bytes }
+        if self.pace.is_due(self.chunks.len()) { self.recount() } else { self.bytes }
     }
 
     /// Like [`ReleasedChunks::bytes`], computed now.
-    pub fn reckon(&mut self) -> u64 {
+    pub fn recount(&mut self) -> u64 {
         let Self { chunks, bytes, .. } = self;
         *bytes = 0;
         chunks.retain(|chunk| {

@@ -1,7 +1,7 @@
 //! The bodies (runs of chunks) that the server has.
 
 use super::chunks::Chunks;
-use super::known::{ByAddress, LOOKED_AT};
+use super::known::{ByAddress, SWEPT_AT_ONCE};
 use crate::convert::numbers;
 use crate::proto;
 use reverie_core::chunk::Chunk;
@@ -62,7 +62,7 @@ impl Bodies {
 
     /// Checks some bodies in turn, and releases those that were dropped.
     pub(super) fn tidy(&mut self, released: &mut Vec<u64>) {
-        let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
+        let looks = (SWEPT_AT_ONCE + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {
             let Some(address) = self.turns.pop_front() else { return };
             match self.known.get(&address) {

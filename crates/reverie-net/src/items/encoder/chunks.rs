@@ -1,7 +1,7 @@
 //! The chunks that the server has, and the cells of each that it has.
 
 use super::super::{FULL_HEAD_BYTES, MAX_ENTRY_BYTES};
-use super::known::{ByAddress, LOOKED_AT, PushOutcome};
+use super::known::{ByAddress, PushOutcome, SWEPT_AT_ONCE};
 use crate::bulk::BulkSink;
 use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use prost::encoding::encoded_len_varint;
@@ -219,7 +219,7 @@ impl Chunks {
 
     /// Checks some of the chunks: notes the packed form of packed ones, and releases those that were dropped.
     pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>, head_bytes: &mut usize) {
-        let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
+        let looks = (SWEPT_AT_ONCE + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {
             let Some(at) = self.turns.pop_front() else { return };
             let Some(known) = self.known.get_mut(&at) else { continue };
@@ -312,18 +312,18 @@ fn put_cells(
 ) -> proto::ChunkCells {
     let (offset, cells) = (bulk.len(), columns.first().map_or(0, |(_, n)| *n));
     let first = columns.iter().map(|(first, _)| *first).min().unwrap_or(0);
-    let mut said = Vec::new();
+    let mut column_cells = Vec::new();
     let together = !raw.has_holes() && columns.iter().all(|(_, n)| *n == cells);
     for (column, (first, n)) in columns.iter().enumerate().filter(|(_, (_, n))| *n > 0) {
         if !together {
             let holes = raw.holes(column, *first as usize, *n as usize);
             let (column, offset) = (column as u32, bulk.len());
-            said.push(proto::ColumnCells { column, first: *first, cells: *n, offset, holes });
+            column_cells.push(proto::ColumnCells { column, first: *first, cells: *n, offset, holes });
         }
         raw.each_piece(column, *first as usize, *n as usize, |piece| bulk.put(piece));
     }
     if !together {
-        return proto::ChunkCells { columns: said, ..message };
+        return proto::ChunkCells { columns: column_cells, ..message };
     }
     let even = columns.iter().all(|(other, _)| *other == first);
     let lead = if even { Vec::new() } else { columns.iter().map(|(other, _)| other - first).collect() };

@@ -1,6 +1,6 @@
 //! The forms that the server has: if there are too many, the least recently used are released.
 
-use super::super::{MAX_ENTRY_BYTES, looks};
+use super::super::{MAX_ENTRY_BYTES, checks};
 use super::known::ByAddress;
 use crate::convert::item::{decode_pattern, encode_pattern};
 use crate::proto;
@@ -18,7 +18,7 @@ struct KnownForm {
     /// Held so that its address is not reused.
     form: Form,
     number: u32,
-    looks: u64,
+    checks: u64,
     used: u64,
 }
 
@@ -54,8 +54,8 @@ impl Forms {
         (head_bytes, bytes): (&mut usize, &mut usize),
     ) -> Result<u64> {
         let address = address(form);
-        if let Some((_, _, looks)) = self.last.filter(|(last, ..)| *last == address) {
-            return Ok(looks);
+        if let Some((_, _, checks)) = self.last.filter(|(last, ..)| *last == address) {
+            return Ok(checks);
         }
         self.used += 1;
         let known = match self.known.get_mut(&address) {
@@ -83,13 +83,13 @@ impl Forms {
                 *head_bytes += size;
                 *bytes += size + cells;
                 definitions.push(definition);
-                let known = KnownForm { form: form.clone(), number: self.defined, looks: looks(form), used: 0 };
+                let known = KnownForm { form: form.clone(), number: self.defined, checks: checks(form), used: 0 };
                 self.known.entry(address).or_insert(known)
             }
         };
         known.used = self.used;
-        self.last = Some((address, known.number, known.looks));
-        Ok(known.looks)
+        self.last = Some((address, known.number, known.checks));
+        Ok(known.checks)
     }
 
     /// The number of a form that was defined.

@@ -19,7 +19,7 @@ pub enum PushOutcome {
 
 /// Named things that are checked for use whenever a message is begun.
 /// Two more are checked for each that was named in the message before.
-pub(super) const LOOKED_AT: usize = 8;
+pub(super) const SWEPT_AT_ONCE: usize = 8;
 
 /// A map by address.
 pub(super) type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;

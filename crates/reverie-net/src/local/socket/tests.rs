@@ -13,7 +13,7 @@ fn hostile(descriptors: DescriptorPolicy) -> (SocketReader, UnixStream) {
 
 fn pair() -> ((SocketReader, Writer), (SocketReader, Writer)) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (split(ours, DescriptorPolicy::Welcome).unwrap(), split(theirs, DescriptorPolicy::Refused).unwrap())
+    (split(ours, DescriptorPolicy::Accept).unwrap(), split(theirs, DescriptorPolicy::Refused).unwrap())
 }
 
 fn part(id: u64, len: usize) -> ServerMessage {
@@ -128,7 +128,7 @@ async fn an_end_within_a_message_differs_from_one_between_messages() {
 async fn descriptors_come_in_the_order_of_their_messages_however_many_there_are() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut writer = split(ours, DescriptorPolicy::Refused).unwrap().1;
-    let mut reader = split(theirs, DescriptorPolicy::Welcome).unwrap().0;
+    let mut reader = split(theirs, DescriptorPolicy::Accept).unwrap().0;
     let count = 3 * DESCRIPTORS as u64 + 1;
     for id in 0..count {
         let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
@@ -157,10 +157,10 @@ async fn descriptors_where_none_may_be_end_the_connection_and_are_closed() {
 
 #[tokio::test]
 async fn more_descriptors_than_a_message_may_have_end_the_connection() {
-    let (mut reader, peer) = hostile(DescriptorPolicy::Welcome);
+    let (mut reader, peer) = hostile(DescriptorPolicy::Accept);
     send_with(&peer, &framed(&part(1, 1)), 2 * DESCRIPTORS);
     assert!(matches!(reader.next::<ServerMessage>().await, Err(Error::Protocol(_))));
-    let (mut reader, peer) = hostile(DescriptorPolicy::Welcome);
+    let (mut reader, peer) = hostile(DescriptorPolicy::Accept);
     for _ in 0..=DESCRIPTORS_AHEAD / DESCRIPTORS {
         send_with(&peer, &framed(&part(1, 1)), DESCRIPTORS);
     }

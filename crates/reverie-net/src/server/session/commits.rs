@@ -41,14 +41,14 @@ impl Session {
         let Some((number, num_items)) = of else { return };
         let Some(table) = self.shared.tables.iter().nth(number as usize).map(Arc::clone) else { return };
         let is_part = keys.len() < num_items;
-        let ticket = table.once_durable(Ticket::done(Ok(keys)));
+        let ticket = table.durable_request(Ticket::done(Ok(keys)));
         self.inserts.add(id, number, num_items, (0, 0));
-        self.inserts.is_of_older_connection(id);
+        self.inserts.mark_older(id);
         if !is_part {
             return self.wait_for_insert(id, table, (ticket, Keys::new()), stopwatch);
         }
         // It is not confirmed: if its client sends it again meanwhile, the rest goes in after this.
-        self.inserts.is_left(id);
+        self.inserts.mark_abandoned(id);
         self.waiting.push(Box::pin(async move {
             let late = Some("the insert was withdrawn".to_owned());
             FinishedRequest::Insert { id, keys: ticket.await, late, stopwatch }

@@ -16,7 +16,7 @@ impl Session {
     /// Starts a connection of the session: the first, or one that replaces a lost one.
     pub(super) fn connect(&mut self, mut connection: Box<dyn ServerConnection>) {
         let resumed = self.link.is_some() || self.forget.is_some();
-        self.lose_link();
+        self.handle_disconnect();
         self.connection += 1;
         self.forget = None;
         self.inserts.reconnected();
@@ -39,11 +39,11 @@ impl Session {
         let mut decoder = Decoder::new(meter, items::DecoderLimits::default(), Arc::clone(&self.episodes));
         decoder.adopt(std::mem::take(&mut self.released));
         self.link = Some(Link::new(connection, decoder));
-        self.tell_held();
+        self.notify_held();
     }
 
     /// Handles the loss of the connection: waiting work continues, and unsent answers wait until the client asks again.
-    pub(super) fn lose_link(&mut self) {
+    pub(super) fn handle_disconnect(&mut self) {
         let Some(link) = self.link.take() else { return };
         self.shared.counter(link.connection.transport()).fetch_sub(1, Ordering::Relaxed);
         self.figures.lost();
@@ -55,7 +55,7 @@ impl Session {
         let _ = self.charge.receive(0);
     }
 
-    pub(in crate::server) fn say_goodbye(&mut self, error: Error, stopping: bool) {
+    pub(in crate::server) fn send_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
             if let (false, Some(more)) = (stopping, self.shared.endings.allows()) {
                 tracing::warn!(peer = link.connection.peer(), %error, "a connection is ended{more}");
@@ -64,6 +64,6 @@ impl Session {
             let goodbye = proto::Goodbye { reason, stopping };
             link.connection.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
         }
-        self.lose_link();
+        self.handle_disconnect();
     }
 }

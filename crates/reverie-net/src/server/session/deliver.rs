@@ -16,8 +16,8 @@ impl Session {
             let last = answer.groups.len() == 1 && answer.error.is_none();
             match link.deliver(&self.shared, answer, draws, last) {
                 Ok(SendOutcome::Refused) => return,
-                Ok(SendOutcome::Apart) => {
-                    answer.apart = true;
+                Ok(SendOutcome::OtherThread) => {
+                    answer.by_thread = true;
                     return;
                 }
                 Ok(SendOutcome::Whole) => answer.first_was_sent(),
@@ -36,7 +36,7 @@ impl Session {
         };
         let Some(at) = self.ready.iter().position(|answer| answer.id == gathering.id) else { return };
         let answer = &mut self.ready[at];
-        answer.apart = false;
+        answer.by_thread = false;
         if let Some(draws) = answer.groups.front() {
             let last = answer.groups.len() == 1 && answer.error.is_none();
             match gathered {
@@ -66,7 +66,7 @@ impl Session {
         let Some(answer) = behind.into_iter().find(|answer| answer.id == id && !answer.is_leased()) else { return };
         answer.groups.clear();
         answer.error.get_or_insert_with(|| Error::Deadline("the batch was still being gathered".to_owned()));
-        answer.apart = false;
+        answer.by_thread = false;
         link.gathering.take_if(|(_, gathering)| gathering.id == id);
     }
 
@@ -74,7 +74,7 @@ impl Session {
     /// A batch that waits for the thread that gathers another lets others go first.
     pub(super) fn has_deliverable(&self) -> bool {
         let gathering = self.link.as_ref().is_some_and(|link| link.gathering.is_some());
-        self.ready.iter().any(|answer| !(gathering && answer.apart))
+        self.ready.iter().any(|answer| !(gathering && answer.by_thread))
     }
 
     /// Moves the answer that is sent next to the front.
@@ -83,7 +83,7 @@ impl Session {
             return;
         };
         debug_assert!(link.waits_for_leave.is_none(), "it waits with a plan");
-        if let Some(at) = self.ready.iter().position(|answer| !answer.apart).filter(|at| *at > 0)
+        if let Some(at) = self.ready.iter().position(|answer| !answer.by_thread).filter(|at| *at > 0)
             && let Some(answer) = self.ready.remove(at)
         {
             self.ready.push_front(answer);

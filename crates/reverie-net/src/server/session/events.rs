@@ -41,7 +41,7 @@ impl Session {
             let event = std::future::poll_fn(|context| self.poll(context)).await;
             match event {
                 Event::Stop => {
-                    self.say_goodbye(Error::Unavailable("the server stops".to_owned()), true);
+                    self.send_goodbye(Error::Unavailable("the server stops".to_owned()), true);
                     return false;
                 }
                 Event::Idle => return false,
@@ -61,19 +61,19 @@ impl Session {
                 }
                 Event::Deliver => self.deliver(),
                 Event::Gathered(gathered) => self.gathered(gathered),
-                Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
+                Event::Stalled => self.send_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
                     let received = self.receive(message);
                     self.spans.handled();
                     if let Err(error) = received {
-                        self.say_goodbye(error, false);
+                        self.send_goodbye(error, false);
                     }
                 }
-                Event::Message(Some(Err(error))) => self.say_goodbye(error, false),
-                Event::Message(None) => self.lose_link(),
+                Event::Message(Some(Err(error))) => self.send_goodbye(error, false),
+                Event::Message(None) => self.handle_disconnect(),
                 Event::TooMuch(error) => return self.end_session(error),
             }
-            if let Err(error) = self.weigh() {
+            if let Err(error) = self.update_memory() {
                 return self.end_session(error);
             }
             if self.link.is_none() && (self.id.is_none() || self.is_empty()) {

@@ -60,19 +60,19 @@ impl Session {
         if let Some(insert_credit_bytes) = self.credit.raise(in_flight, self.charge.room()) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
-        self.tell_held();
+        self.notify_held();
         Ok(())
     }
 
     /// Notifies the client when its inserts start or stop waiting for their tables.
-    pub(super) fn tell_held(&mut self) {
+    pub(super) fn notify_held(&mut self) {
         if let Some(held) = self.inserts.held().filter(|_| self.id.is_some()) {
             self.send(Body::Held(proto::Held { held }));
         }
     }
 
     fn insert_one(&mut self, arrived: ArrivedInsert, run: &mut ConsecutiveKeys) -> Result<()> {
-        if self.inserts.waiting.get(&arrived.id).is_some_and(|waiting| waiting.left) {
+        if self.inserts.waiting.get(&arrived.id).is_some_and(|waiting| waiting.abandoned) {
             self.inserts.returned.insert(arrived.id, arrived);
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Session {
                 // A checkpoint contains the first of them.
                 before = keys.clone();
                 items.drain(..before.len());
-                self.outcomes.go_on(id)?;
+                self.outcomes.resume_insert(id)?;
             }
             RequestStatus::Keys(keys) => {
                 let keys = keys.clone();
@@ -100,7 +100,7 @@ impl Session {
                 };
             }
             RequestStatus::New if self.cancels.contains_key(&id) => {
-                return self.inserts.came_again(id, size_bytes);
+                return self.inserts.received_again(id, size_bytes);
             }
             RequestStatus::New => {}
         }
@@ -145,7 +145,7 @@ impl Session {
     /// The client gets no reply for such an insert. If it still wants it and had no credit yet to send it again, it sends
     /// it later, and the insert is new here.
     fn keep_to_credit(&mut self) {
-        for id in self.inserts.leave_behind(self.credit.granted()) {
+        for id in self.inserts.abandon_older(self.credit.granted()) {
             if let Some(mut cancel) = self.cancels.remove(&id) {
                 cancel.withdraw();
             }
@@ -209,10 +209,10 @@ impl Session {
             let inserted = self.insert_one(arrived, &mut run);
             self.confirm(&mut run);
             if let Err(error) = inserted {
-                return self.say_goodbye(error, false);
+                return self.send_goodbye(error, false);
             }
         }
-        self.tell_held();
+        self.notify_held();
     }
 
     /// Answers the withdrawal of an insert that does not wait here: it is done, was refused, or never arrived.
@@ -233,7 +233,7 @@ impl Session {
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
         let refusal = if let Error::PartlyInserted { error, .. } = error { &**error } else { error };
-        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+        if matches!(refusal, Error::Closed { .. }) && self.id.is_some() && self.shared.is_stopping() {
             // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
             return;
         }

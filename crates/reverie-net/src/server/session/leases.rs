@@ -23,7 +23,7 @@ impl Session {
 
     /// Called when everything was sent: keeps leased draws until the client acknowledges them.
     pub(super) fn await_acknowledgement(&mut self, mut answer: DrawDelivery) {
-        self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
+        self.requested_bytes -= std::mem::take(&mut answer.requested_bytes);
         if answer.is_leased() {
             self.outcomes.done(answer.id, RequestOutcome::Draws(Box::new(answer.whole_again())));
         }
@@ -55,7 +55,7 @@ impl Session {
     ///
     /// A request whose table kept its items when the connection was lost waits on, and is answered on the new
     /// connection.
-    pub(super) fn is_left(&self, id: u64, drawing: &DrawRequest) -> bool {
+    pub(super) fn is_requested_again(&self, id: u64, drawing: &DrawRequest) -> bool {
         let waits = || self.cancels.get(&id)?.drawing.as_ref();
         drawing.connection != self.connection
             && waits().map_or_else(|| drawing.consumes(), |waiting| waiting.connection != drawing.connection)
@@ -63,7 +63,7 @@ impl Session {
 
     /// Discards an answer, which ends its lease.
     pub(super) fn discard(&mut self, answer: DrawDelivery) {
-        self.asked_bytes -= answer.asked_bytes;
+        self.requested_bytes -= answer.requested_bytes;
     }
 
     /// Takes back the draws of a request, in whatever state it is.

@@ -3,7 +3,7 @@
 use super::super::batches::heavy;
 use super::super::latencies::{RequestKind, Stopwatch};
 use super::super::outcomes::{RequestOutcome, RequestStatus};
-use super::super::reading::ReadOptions;
+use super::super::read_options::ReadOptions;
 use super::super::samples::{DRAW_BYTES, DrawDelivery, WaitLimit, cost, draw, wait};
 use super::super::session::{CancellableRequest, DrawRequest, FinishedRequest, Session};
 use super::super::waits;
@@ -104,12 +104,12 @@ impl Session {
         let consumes = drawing.consumes();
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
         if consumes {
-            self.weigh_if_full();
+            self.recount_if_full();
         }
-        if let Err(error) = self.may_ask(draws, asked, consumes) {
+        if let Err(error) = self.check_draws(draws, asked, consumes) {
             return self.reply(refusal(id, &error), false);
         }
-        self.asked_bytes += asked;
+        self.requested_bytes += asked;
         let (sender, cancel) = oneshot::channel();
         // A client without a session cannot acknowledge.
         let lessee = self.id.map(|sender| Lessee { sender, request: id });
@@ -118,7 +118,7 @@ impl Session {
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lessee));
         // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-            return self.answer(DrawDelivery { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer });
+            return self.answer(DrawDelivery { requested_bytes: asked, stopwatch: Some(stopwatch), ..answer });
         }
         if !traced.is_empty() {
             self.spans.waits(id, waits::sample(&traced, self.shared.tables.journal().is_some()));
@@ -126,7 +126,10 @@ impl Session {
         let drawing = Arc::new(drawing);
         self.cancels.insert(id, CancellableRequest::of_draws(sender, Arc::clone(&drawing)));
         let drawn = drawn.map(move |answer| {
-            FinishedRequest::Draws(DrawDelivery { asked_bytes: asked, stopwatch: Some(stopwatch), ..answer }, drawing)
+            FinishedRequest::Draws(
+                DrawDelivery { requested_bytes: asked, stopwatch: Some(stopwatch), ..answer },
+                drawing,
+            )
         });
         self.waiting.push(Box::pin(drawn));
     }
@@ -134,15 +137,15 @@ impl Session {
     /// Refuses a request before its draws are made.
     /// It does if all draws under way for the session would be more than one answer may hold; and, if the session uses
     /// too much memory, for draws that must be kept until they are received.
-    fn may_ask(&self, draws: u64, bytes: u64, consumes: bool) -> Result<()> {
-        let (needed, budget) = (self.asked_bytes.saturating_add(bytes), self.shared.limits.session_batch_bytes);
+    fn check_draws(&self, draws: u64, bytes: u64, consumes: bool) -> Result<()> {
+        let (needed, budget) = (self.requested_bytes.saturating_add(bytes), self.shared.limits.session_batch_bytes);
         if consumes && self.charge.is_full() {
             return Err(self.charge.refusal());
         }
         if needed <= budget {
             return Ok(());
         }
-        let others = if self.asked_bytes == 0 { "" } else { " in addition to those under connection" };
+        let others = if self.requested_bytes == 0 { "" } else { " in addition to those under connection" };
         Err(Error::ResourceExhausted {
             what: format!("a request for {draws} draws{others}"),
             needed,
@@ -152,9 +155,9 @@ impl Session {
     }
 
     /// Sends an answer that was made at once.
-    fn answer_with(&mut self, answer: DrawDelivery, asked_bytes: u64, stopwatch: Stopwatch) {
-        self.asked_bytes += asked_bytes;
-        self.answer(DrawDelivery { asked_bytes, stopwatch: Some(stopwatch), ..answer });
+    fn answer_with(&mut self, answer: DrawDelivery, requested_bytes: u64, stopwatch: Stopwatch) {
+        self.requested_bytes += requested_bytes;
+        self.answer(DrawDelivery { requested_bytes, stopwatch: Some(stopwatch), ..answer });
     }
 
     /// Answers a grant when the table differs from what the client has seen.
@@ -190,13 +193,13 @@ impl Session {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
         }
-        let reading = ReadOptions::decode(get.reading)?;
+        let read_options = ReadOptions::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
         let keys = convert::numbers::decode(&get.keys, "keys")?;
         let (count, asked) = (keys.len() as u64, keys.len() as u64 * DRAW_BYTES);
-        self.may_ask(count, asked, false)?;
+        self.check_draws(count, asked, false)?;
         let draws = heavy(keys.len() * 256, || table.get(&keys))?;
-        Ok((DrawDelivery::whole(id, reading, draws), asked))
+        Ok((DrawDelivery::whole(id, read_options, draws), asked))
     }
 
     fn query(&self, id: u64, query: proto::Query) -> Result<(DrawDelivery, u64)> {
@@ -213,7 +216,7 @@ impl Session {
             });
         }
         let (count, asked) = (draws.len() as u64, needed);
-        self.may_ask(count, asked, false)?;
+        self.check_draws(count, asked, false)?;
         Ok((DrawDelivery::whole(id, ReadOptions::decode(None)?, draws), asked))
     }
 
@@ -338,8 +341,8 @@ impl Session {
             if_version: (!if_version.is_empty()).then_some(&if_version),
             neighbours,
         };
-        let reach = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
-        let many = if keys.len() * reach + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
+        let num_nodes = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
+        let many = if keys.len() * num_nodes + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
         let (updated, deleted) = heavy(many, || table.mutate(&updates, &deletes))?;
         Ok(Body::Mutated(proto::Mutated {
             applied: updated.applied,

@@ -2,7 +2,7 @@
 
 use super::*;
 use reverie_core::chunk::{Chooser, ChunkWriter, Layout};
-use reverie_core::item::Body as Lies;
+use reverie_core::item::Body as ItemBody;
 
 /// Inserts an item of a packed chunk into the table; returns its key.
 fn insert_packed(shared: &ServerState, item_bytes: usize, cells: usize) -> i64 {
@@ -11,7 +11,7 @@ fn insert_packed(shared: &ServerState, item_bytes: usize, cells: usize) -> i64 {
     writer.push_cells(0, &vec![1; item_bytes * cells], cells);
     let chunk = writer.seal(&mut Chooser::new(Compression::Zstd));
     let mut items = row(&shared.tables, item_bytes);
-    (items[0].0.body, items[0].0.anchor) = (Lies::Chunk(chunk), 0);
+    (items[0].0.body, items[0].0.anchor) = (ItemBody::Chunk(chunk), 0);
     shared.tables.get("a").unwrap().insert(items).unwrap().poll().unwrap().unwrap()[0].get()
 }
 
@@ -29,9 +29,9 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 10, 400_000);
     connection.hello();
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     let held = shared.turns.hold();
-    (1..=2).for_each(|id| connection.say(get(id, &[key])));
+    (1..=2).for_each(|id| connection.send(get(id, &[key])));
     until(|| shared.turns.num_threads() == 1).await;
     connection.ask(3, 1);
     let batch = |id| {
@@ -39,7 +39,7 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
         connection.script().queued.iter().any(of)
     };
     until(|| batch(3)).await;
-    connection.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    connection.send(ClientBody::Cancel(proto::Cancel { id: 1, insert: false }));
     let refused = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 1);
     until(|| connection.script().queued.iter().any(refused)).await;
     assert!(!batch(1) && !batch(2));
@@ -53,11 +53,11 @@ async fn a_batch_that_waits_for_its_turn_ends_when_it_is_withdrawn_and_not_when_
     let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 10, 400_000);
     connection.hello();
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     let _held = shared.turns.hold();
-    connection.say(get(1, &[key]));
+    connection.send(get(1, &[key]));
     until(|| shared.turns.num_threads() == 1).await;
-    connection.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    connection.send(ClientBody::Cancel(proto::Cancel { id: 1, insert: false }));
     until(|| shared.turns.num_threads() == 0).await;
 }
 
@@ -66,11 +66,11 @@ async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
     const ITEM_BYTES: usize = 5 << 20;
     let (shared, connection) = (shared(ITEM_BYTES, Limits::default(), None), ScriptedConnection::default());
     connection.hello();
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     let _unpacking = shared.turns.hold_threads(true);
     let held = shared.turns.hold_threads(false);
     connection.ask(1, 1);
-    connection.say(Asked::Request(proto::Request {
+    connection.send(ClientBody::Request(proto::Request {
         id: 2,
         timeout: None,
         body: Some(request::Body::Why("a".to_owned())),
@@ -83,9 +83,9 @@ async fn a_large_batch_that_is_copied_holds_up_no_other_request() {
     until(|| part_bytes() >= ITEM_BYTES as u64).await;
 }
 
-fn get(id: u64, keys: &[i64]) -> Asked {
+fn get(id: u64, keys: &[i64]) -> ClientBody {
     let get = proto::Get { table: "a".to_owned(), keys: crate::convert::numbers::encode(keys), reading: None };
-    Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) })
+    ClientBody::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,9 +93,9 @@ async fn a_large_batch_of_a_small_packed_chunk_waits_for_no_turn_of_those_that_a
     let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     let key = insert_packed(&shared, 1 << 20, 1);
     connection.hello();
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     let _turns = shared.turns.hold();
-    connection.say(get(1, &[key; 8]));
+    connection.send(get(1, &[key; 8]));
     until(|| connection.script().queued.iter().map(size).sum::<u64>() >= 8 << 20).await;
 }
 
@@ -105,11 +105,11 @@ async fn a_batch_that_a_thread_gathers_counts_among_the_unsent_ones() {
     let (shared, connection) = (shared(5 << 20, limits, None), ScriptedConnection::default());
     let small = shared.tables.get("a").unwrap().insert(row(&shared.tables, 2 << 20)).unwrap().poll().unwrap().unwrap();
     connection.hello();
-    Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
     let held = shared.turns.hold_threads(false);
     connection.ask(1, 1);
-    connection.say(get(2, &[small[0].get()]));
-    connection.say(Asked::Request(proto::Request {
+    connection.send(get(2, &[small[0].get()]));
+    connection.send(ClientBody::Request(proto::Request {
         id: 3,
         timeout: None,
         body: Some(request::Body::Why("a".to_owned())),
@@ -147,7 +147,7 @@ async fn the_refusal_of_a_request_overtakes_the_batches_of_others() {
 async fn messages_that_a_session_sends_ahead_of_batches_follow_its_hello() {
     let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
     connect(&shared, &connection).await;
-    connection.say(Asked::Request(proto::Request {
+    connection.send(ClientBody::Request(proto::Request {
         id: 1,
         timeout: None,
         body: Some(request::Body::Why("a".to_owned())),
@@ -169,9 +169,9 @@ fn a_stop_ends_a_batch_that_is_unpacked_before_its_next_chunk() {
         let (shared, connection) = (shared(10, Limits::default(), None), ScriptedConnection::default());
         let keys = [(); 2].map(|()| insert_packed(&shared, 10, 400_000));
         connection.hello();
-        Arc::clone(&shared).welcome(Box::new(connection.clone())).await;
+        Arc::clone(&shared).handshake(Box::new(connection.clone())).await;
         let held = shared.turns.hold();
-        connection.say(get(1, &keys));
+        connection.send(get(1, &keys));
         until(|| shared.turns.num_threads() == 1).await;
         shared.stop(Duration::ZERO).await;
         (shared, held)

@@ -1,6 +1,6 @@
 //! Draws that clients hold when their session or the server ends, and those that they held before its start.
 
-use super::super::reading::ReadOptions;
+use super::super::read_options::ReadOptions;
 use super::super::samples::DrawDelivery;
 use super::*;
 use reverie_core::sample::{Draws, SampleRequest};
@@ -52,7 +52,7 @@ async fn the_error_that_ends_a_request_follows_the_batches_that_it_sent() {
     connection.read();
     let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples: 5 }];
     let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
-    connection.say(Asked::Request(proto::Request { id: 1, timeout: Some(0.0), body }));
+    connection.send(ClientBody::Request(proto::Request { id: 1, timeout: Some(0.0), body }));
     settle().await;
     assert!(matches!(connection.read().unwrap().body, Some(Body::Batch(batch)) if batch.num_draws == 3));
     let last = std::iter::from_fn(|| connection.read()).last().unwrap();

@@ -1,7 +1,7 @@
 //! Log lines that clients can cause.
 
 use super::{ScriptedConnection, connect_as, settle, shared};
-use crate::proto::{ClientMessage, client_message::Body as Asked};
+use crate::proto::{ClientMessage, client_message::Body as ClientBody};
 use crate::server::Limits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ async fn connections_that_break_a_rule_again_and_again_are_logged_sparingly() {
         let (client, _): (ScriptedConnection, bool) = connect_as(&shared, name).await;
         // A second hello.
         client.script().messages.push_back(ClientMessage {
-            body: Some(Asked::Hello(crate::proto::ClientHello::default())),
+            body: Some(ClientBody::Hello(crate::proto::ClientHello::default())),
             ..Default::default()
         });
         client.script().waker.take().into_iter().for_each(std::task::Waker::wake);

@@ -2,7 +2,7 @@
 
 use super::super::{Limits, ServerOptions, ServerState};
 use crate::bulk::BulkSource;
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
 use crate::token::NONCE_BYTES;
@@ -47,7 +47,7 @@ impl ScriptedConnection {
         self.0.lock().unwrap()
     }
 
-    pub(super) fn say(&self, body: Asked) {
+    pub(super) fn send(&self, body: ClientBody) {
         let mut script = self.script();
         script.messages.push_back(ClientMessage { body: Some(body), ..Default::default() });
         script.waker.take().into_iter().for_each(Waker::wake);
@@ -56,7 +56,7 @@ impl ScriptedConnection {
     pub(super) fn ask(&self, id: u64, num_samples: u32) {
         let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples }];
         let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
-        self.say(Asked::Request(proto::Request { id, timeout: None, body }));
+        self.send(ClientBody::Request(proto::Request { id, timeout: None, body }));
     }
 
     pub(super) fn read(&self) -> Option<ServerMessage> {
@@ -75,7 +75,7 @@ impl ScriptedConnection {
             nonce: vec![5; NONCE_BYTES],
             ..Default::default()
         };
-        self.say(Asked::Hello(hello));
+        self.send(ClientBody::Hello(hello));
     }
 }
 
@@ -193,10 +193,10 @@ pub(super) fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
 pub(super) async fn connect_as(shared: &Arc<ServerState>, name: u8) -> (ScriptedConnection, bool) {
     let connection = ScriptedConnection::default();
     connection.hello();
-    if let Some(Asked::Hello(hello)) = &mut connection.script().messages[0].body {
+    if let Some(ClientBody::Hello(hello)) = &mut connection.script().messages[0].body {
         hello.session = vec![name; 16];
     }
-    Arc::clone(shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(shared).handshake(Box::new(connection.clone())).await;
     settle().await;
     let Some(Body::Hello(hello)) = connection.read().unwrap().body else { panic!("no hello") };
     (connection, hello.forgot)
@@ -204,7 +204,7 @@ pub(super) async fn connect_as(shared: &Arc<ServerState>, name: u8) -> (Scripted
 
 pub(super) async fn connect(shared: &Arc<ServerState>, connection: &ScriptedConnection) {
     connection.hello();
-    Arc::clone(shared).welcome(Box::new(connection.clone())).await;
+    Arc::clone(shared).handshake(Box::new(connection.clone())).await;
     settle().await;
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time between two attempts to reach a lost server: at first, and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-pub(in crate::sharded) const LAST_LOOK: Duration = Duration::from_secs(2);
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
+pub(in crate::sharded) const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 impl Members {
     /// Takes note of a request's error: leaves a lost server out, and checks one that did not answer in time.
@@ -83,16 +83,16 @@ impl Members {
 
 /// Asks a lost server until it is back.
 async fn look(members: &Weak<Members>, shard: usize) {
-    let mut pause = FIRST_LOOK;
+    let mut pause = MIN_RETRY_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(LAST_LOOK);
+        pause = (2 * pause).min(MAX_RETRY_PAUSE);
         let Some(found) = members.upgrade() else { return };
         if found.is_closed.load(Ordering::Relaxed) {
             return;
         }
         let (restarts, asked) = (found.replay(shard).restarts(), found.replay(shard).info());
-        let Ok(Ok(info)) = tokio::time::timeout(LAST_LOOK, asked).await else { continue };
+        let Ok(Ok(info)) = tokio::time::timeout(MAX_RETRY_PAUSE, asked).await else { continue };
         if found.admit_again(shard, &info, restarts).is_err() {
             // It may be started again with the tables of the others.
             continue;

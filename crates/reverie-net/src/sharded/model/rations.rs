@@ -8,11 +8,11 @@ const UNLIMITED: u64 = i64::MAX as u64;
 impl ModelShard {
     /// The ration that may be in force: the larger of the reported one and the one sent since, until that is reported.
     pub(super) fn settle(&mut self) {
-        let says = self.tally.and_then(|tally| tally.ration).unwrap_or(0);
-        if self.announced == Some(says) {
+        let reported = self.tally.and_then(|tally| tally.ration).unwrap_or(0);
+        if self.announced == Some(reported) {
             self.announced = None;
         }
-        self.ration = says.max(self.announced.unwrap_or(0));
+        self.ration = reported.max(self.announced.unwrap_or(0));
     }
 
     /// The inserts that it may still admit.
@@ -37,7 +37,9 @@ impl Model {
         let mut free = most.map_or(UNLIMITED, |most| most.saturating_sub(promised));
         let mut sent = vec![None; self.shards.len()];
         for ((shard, target), sent) in self.shards.iter_mut().zip(targets).zip(&mut sent) {
-            let Some((tally, says)) = shard.here().and_then(|tally| Some((*tally, tally.ration?))) else { continue };
+            let Some((tally, reported)) = shard.here().and_then(|tally| Some((*tally, tally.ration?))) else {
+                continue;
+            };
             let mut ration = match most {
                 None => UNLIMITED,
                 Some(_) => tally.counters.inserts.saturating_add(target),
@@ -47,7 +49,7 @@ impl Model {
                 free -= more;
                 ration = shard.ration + more;
             }
-            if ration == says && shard.announced.is_none() {
+            if ration == reported && shard.announced.is_none() {
                 continue;
             }
             shard.announced = Some(ration);

@@ -13,7 +13,7 @@ pub struct Split {
     /// The number of draws of each shard.
     pub counts: Vec<u64>,
     /// The probability of each shard for a draw.
-    pub chances: Vec<f64>,
+    pub probabilities: Vec<f64>,
 }
 
 /// The correction of draws that were distributed by earlier masses.
@@ -24,14 +24,14 @@ pub struct KeptDraws {
     /// The number of replacement draws that each shard makes.
     pub again: Vec<u64>,
     /// The probability of each shard for a draw, all draws together.
-    pub chances: Vec<f64>,
+    pub probabilities: Vec<f64>,
 }
 
 impl Model {
     /// Distributes independent draws over the shards by their masses; `None` if no reachable shard has an item.
     pub fn split(&mut self, draws: u64) -> Option<Split> {
-        let chances = self.chances()?;
-        Some(Split { counts: spread(&mut self.random, draws, &chances), chances })
+        let probabilities = self.probabilities()?;
+        Some(Split { counts: spread(&mut self.random, draws, &probabilities), probabilities })
     }
 
     /// Corrects draws made with the chances of `split`, after the shards reported new masses.
@@ -45,11 +45,12 @@ impl Model {
     /// Draws of one shard must be independent of each other: the last are discarded. `None` if no reachable shard has
     /// an item.
     pub fn keep(&mut self, split: &Split) -> Option<KeptDraws> {
-        let chances = self.chances()?;
-        let rose: Vec<f64> = chances.iter().zip(&split.chances).map(|(now, then)| (now - then).max(0.0)).collect();
+        let probabilities = self.probabilities()?;
+        let rose: Vec<f64> =
+            probabilities.iter().zip(&split.probabilities).map(|(now, then)| (now - then).max(0.0)).collect();
         let mut counts = split.counts.clone();
         let mut gone = 0;
-        for (count, (now, then)) in counts.iter_mut().zip(chances.iter().zip(&split.chances)) {
+        for (count, (now, then)) in counts.iter_mut().zip(probabilities.iter().zip(&split.probabilities)) {
             if now < then {
                 let stays = now / then;
                 let left = (0..*count).filter(|_| unit(&mut self.random) < stays).count() as u64;
@@ -58,9 +59,9 @@ impl Model {
             }
         }
         // By rounding, a chance may fall although none rose.
-        let by = if rose.iter().any(|rose| *rose > 0.0) { &rose } else { &chances };
+        let by = if rose.iter().any(|rose| *rose > 0.0) { &rose } else { &probabilities };
         let again = spread(&mut self.random, gone, by);
-        Some(KeptDraws { counts, again, chances })
+        Some(KeptDraws { counts, again, probabilities })
     }
 
     /// Draws without replacement as from one table.
@@ -75,9 +76,9 @@ impl Model {
     /// sampling with a reservoir"), and a shard's next ring comes at the rate of the weight that it has left. So only
     /// the times are random here. Items without weight ring last, all at the same rate.
     pub fn race(&mut self, offered: &[Vec<f64>], wanted: u64) -> Option<Split> {
-        let chances = self.chances()?;
+        let probabilities = self.probabilities()?;
         let mut rings = Vec::with_capacity(offered.iter().map(Vec::len).sum());
-        for (shard, (offered, chance)) in offered.iter().zip(&chances).enumerate() {
+        for (shard, (offered, chance)) in offered.iter().zip(&probabilities).enumerate() {
             let zeros = self.shards[shard].here().map_or(0, |tally| tally.mass.zeros);
             let (mut left, mut time, mut last) = (if *chance > 0.0 { 1.0 } else { 0.0 }, 0.0, None);
             for probability in offered {
@@ -101,7 +102,7 @@ impl Model {
         rings.sort_by(|(last, time, _), (other_last, other, _)| last.cmp(other_last).then(time.total_cmp(other)));
         let mut counts = vec![0; offered.len()];
         rings.iter().take(wanted as usize).for_each(|(_, _, shard)| counts[*shard] += 1);
-        Some(Split { counts, chances })
+        Some(Split { counts, probabilities })
     }
 
     /// Draws of the shard's present incarnation that it counted and no caller received.

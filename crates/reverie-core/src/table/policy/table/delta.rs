@@ -30,11 +30,11 @@ impl Table {
             (cleared, items, leased) = (noted.take_cleared(), noted.take_items(), noted.take_leases());
             changed = if counts { ChangedSlots::take_counts(noted) } else { Vec::new() };
         }
-        let (mut gone, mut rows) = (Vec::new(), Vec::with_capacity(items.len()));
+        let (mut removed, mut rows) = (Vec::new(), Vec::with_capacity(items.len()));
         for slot in items {
             match self.row(slot) {
                 Some(row) => rows.push(row),
-                None => gone.push(slot),
+                None => removed.push(slot),
             }
         }
         let counts_of = |slot: u32| {
@@ -51,7 +51,7 @@ impl Table {
             stats,
             order: self.order,
             allocated: self.slots.allocated(),
-            gone,
+            removed,
             counts: changed.into_iter().filter_map(counts_of).collect(),
             rows,
             leases,
@@ -75,7 +75,7 @@ impl Table {
         let Counters { inserts, samples, deletes } = self.counters;
         Counters {
             inserts,
-            samples: samples - (self.leases.draws - self.leases.gone),
+            samples: samples - (self.leases.draws - self.leases.removed),
             deletes: deletes - self.leases.used_up,
         }
     }

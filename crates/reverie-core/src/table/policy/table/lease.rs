@@ -124,7 +124,7 @@ impl Table {
     ///
     /// A used-up item gets its former place. The table may then be above its bounds, because inserts continued
     /// meanwhile: nothing is evicted for that before the next insert, which a queue's limiter holds back.
-    pub fn give_back(&mut self, lessee: &Lessee, keys: &[Key]) {
+    pub fn return_draws(&mut self, lessee: &Lessee, keys: &[Key]) {
         // Newest first: if many go to the front of a list, each is then the first.
         for key in keys.iter().rev() {
             let Some((last, item, age)) = self.end_lease(*key, lessee) else { continue };
@@ -137,7 +137,7 @@ impl Table {
                     self.leases.by_key.entry(*key).or_default().item = LeasedItemState::Present;
                 }
             }
-            let present = if matches!(item, LeasedItemState::Gone) { None } else { self.slots.find(*key) };
+            let present = if matches!(item, LeasedItemState::Removed) { None } else { self.slots.find(*key) };
             if present.is_some_and(|slot| self.slots.uncount_draw(slot) == 0) {
                 self.stats.sampled_present -= 1;
                 self.stats.sampled_unique -= 1;
@@ -162,7 +162,7 @@ impl Table {
         match item {
             LeasedItemState::Out { slot, .. } => self.slots.note_leases(slot),
             LeasedItemState::Present => self.slots.find(key).into_iter().for_each(|slot| self.slots.note_leases(slot)),
-            LeasedItemState::Gone => self.leases.gone -= 1,
+            LeasedItemState::Removed => self.leases.removed -= 1,
         }
         Some((last, item, age))
     }
@@ -187,12 +187,12 @@ impl Table {
 
     /// Notes that the slot's item leaves for another reason and is not put back.
     #[inline]
-    pub(super) fn note_gone(&mut self, slot: u32) {
+    pub(super) fn note_removed(&mut self, slot: u32) {
         if self.leases.draws > 0
             && let Some(leased) = self.leases.by_key.get_mut(&self.slots.key(slot))
         {
-            leased.item = LeasedItemState::Gone;
-            self.leases.gone += leased.draws.len() as u64;
+            leased.item = LeasedItemState::Removed;
+            self.leases.removed += leased.draws.len() as u64;
         }
     }
 
@@ -215,7 +215,7 @@ impl Table {
         }
         let leases = std::mem::take(&mut self.leases);
         let (counters, stats) = (self.counters, self.stats.clone());
-        let undone = || leases.by_key.iter().filter(|(_, leased)| !matches!(leased.item, LeasedItemState::Gone));
+        let undone = || leases.by_key.iter().filter(|(_, leased)| !matches!(leased.item, LeasedItemState::Removed));
         for (key, leased) in undone() {
             leased.draws.iter().for_each(|(_, age)| self.stats.forget_age(*age));
             self.counters.samples -= leased.draws.len() as u64;

@@ -27,7 +27,7 @@ impl SharedTable {
         }
         let at_once = updates.neighbours.map_or(usize::MAX, Neighbours::at_once);
         let (updated, deleted, raising) = self.decide(|state, _| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             // Refused priorities fail the whole call; without deletes `update` checks them.
             if !deletes.is_empty() {
                 state.table.check_priorities(priorities)?;
@@ -48,7 +48,7 @@ impl SharedTable {
     /// Deletes items; missing keys are counted and ignored.
     pub fn delete(&self, keys: &[i64]) -> Result<ChangeCounts> {
         self.decide(|state, _| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             Ok(state.table.delete(keys))
         })
     }

@@ -7,8 +7,8 @@ use crate::sample::Draws;
 use crate::sync::{Arc, lock};
 use crate::table::types::delta::{SenderChange, TableDelta};
 use crate::table::types::journal::JournalInfo;
-use crate::table::waiting::consumed::{ConsumedTicket, durably_consumed};
-use crate::table::waiting::durable::{DurableTicket, Outcome, TableJournal};
+use crate::table::waiting::consumed::{DurableDraws, durably_consumed};
+use crate::table::waiting::durable::{DurableRequest, Outcome, TableJournal};
 use crate::table::waiting::ticket::Ticket;
 use std::collections::HashSet;
 
@@ -45,13 +45,13 @@ impl SharedTable {
     pub fn barrier(&self) -> Option<Ticket<()>> {
         let durable = self.durable.get()?;
         let barrier = durable.barrier();
-        durable.hurry();
+        durable.wake_committer();
         Some(barrier)
     }
 
-    /// See [`TableJournal::is_later`]; false without a journal.
+    /// See [`TableJournal::is_durable_later`]; false without a journal.
     pub fn is_durable_later(&self) -> bool {
-        self.durable.get().is_some_and(|durable| durable.is_later())
+        self.durable.get().is_some_and(|durable| durable.is_durable_later())
     }
 
     /// See [`TableJournal::durable`]; `None` without a journal.
@@ -67,7 +67,7 @@ impl SharedTable {
     /// Fails if what is done here can no longer be made durable. A closed table reports that it is closed.
     pub(super) fn check_durable(&self) -> Result<()> {
         let checked = self.durable.get().map_or(Ok(()), |durable| durable.check());
-        checked.or_else(|error| lock(&self.state).open(&self.name).and(Err(error)))
+        checked.or_else(|error| lock(&self.state).check_open(&self.name).and(Err(error)))
     }
 
     /// Fails if a journal could not write these items: a chunk on the disk that it has to write cannot be read.
@@ -84,17 +84,17 @@ impl SharedTable {
     }
 
     /// This request, which is done once it is durable.
-    pub fn once_durable<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
+    pub fn durable_request<T: Outcome + Send + Sync + Unpin + 'static>(&self, ticket: Ticket<T>) -> Ticket<T> {
         let Some(durable) = self.durable.get().map(Arc::clone) else { return ticket };
-        Ticket::pending(Box::new(DurableTicket::new(ticket, durable)))
+        Ticket::pending(Box::new(DurableRequest::new(ticket, durable)))
     }
 
     /// These draws, which are done once it is durable that their items are used up.
-    pub fn once_consumed(&self, mut ticket: Ticket<Draws>) -> Ticket<Draws> {
+    pub fn durable_draws(&self, mut ticket: Ticket<Draws>) -> Ticket<Draws> {
         let Some(durable) = self.durable.get() else { return ticket };
         match ticket.poll() {
             Some(outcome) => durably_consumed(outcome, durable),
-            None => Ticket::pending(Box::new(ConsumedTicket::new(ticket, Arc::clone(durable)))),
+            None => Ticket::pending(Box::new(DurableDraws::new(ticket, Arc::clone(durable)))),
         }
     }
 }

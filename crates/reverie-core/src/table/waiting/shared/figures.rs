@@ -76,11 +76,11 @@ impl SharedTable {
     pub fn tally(&self, grant: Option<(u64, u64)>) -> Result<Tally> {
         let tally = match grant {
             Some((incarnation, ration)) => self.decide(|state, _| {
-                state.open(&self.name)?;
+                state.check_open(&self.name)?;
                 state.table.grant(incarnation, ration);
                 Ok(())
             }),
-            None => lock(&self.state).open(&self.name),
+            None => lock(&self.state).check_open(&self.name),
         };
         // Inserts that the grant admitted count.
         tally.map(|()| lock(&self.state).tally(self.clock.now()))
@@ -89,7 +89,7 @@ impl SharedTable {
     /// Returns the tally once the table differs from what was seen; never blocks.
     pub fn changed_tally(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: SeenTally) -> Result<Ticket<Tally>> {
         self.decide(|state, now| {
-            state.open(&self.name)?;
+            state.check_open(&self.name)?;
             if let Some((incarnation, ration)) = grant {
                 state.table.grant(incarnation, ration);
             }

@@ -28,7 +28,7 @@ impl Lender for SharedTable {
     }
 
     /// Hands draws over, but not after the table was closed: its last checkpoint may have them.
-    fn hand_over(&self, lessee: &Lessee, keys: &[Key]) -> bool {
+    fn try_acknowledge(&self, lessee: &Lessee, keys: &[Key]) -> bool {
         self.decide(|state, _| {
             if !state.closed {
                 state.table.acknowledge(lessee, keys);
@@ -38,12 +38,12 @@ impl Lender for SharedTable {
     }
 
     /// The draws of a closed table may be in a last checkpoint, for the next server.
-    fn tenure(&self, _: &Lessee) -> LeaseState {
+    fn lease_state(&self, _: &Lessee) -> LeaseState {
         if lock(&self.state).closed { LeaseState::Ended } else { LeaseState::Held }
     }
 
     /// Works also after the table was closed: a last checkpoint contains these items.
-    fn give_back(&self, lessee: &Lessee, keys: &[Key]) {
-        self.decide(|state, _| state.table.give_back(lessee, keys));
+    fn return_draws(&self, lessee: &Lessee, keys: &[Key]) {
+        self.decide(|state, _| state.table.return_draws(lessee, keys));
     }
 }

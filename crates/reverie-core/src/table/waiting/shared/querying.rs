@@ -51,7 +51,7 @@ impl SharedTable {
         let mut all = ChangeCounts::default();
         for some in keys.chunks(AT_ONCE) {
             let done = self.decide(|state, _| {
-                state.open(&self.name)?;
+                state.check_open(&self.name)?;
                 Ok(state.table.delete_where(some, conditions, now))
             })?;
             all.applied += done.applied;
@@ -64,7 +64,7 @@ impl SharedTable {
     fn look(&self) -> Result<(Cut, u8, u64, u64)> {
         let now = self.clock.now().as_nanos() as u64;
         let mut state = lock(&self.state);
-        state.open(&self.name)?;
+        state.check_open(&self.name)?;
         let (shard, size) = (state.table.options().shard, state.table.len() as u64);
         Ok((state.table.cut_present(), shard, now, size))
     }

@@ -25,7 +25,7 @@ impl SharedTable {
         // Refused items are dropped after the decision.
         let mut from = from;
         self.decide(|state, now| {
-            state.open(self.name())?;
+            state.check_open(self.name())?;
             state.table.check_restoring(&from)?;
             let incarnation = state.incarnations.next_u64();
             state.senders.restore(std::mem::take(&mut from.sent));

@@ -33,8 +33,8 @@ impl SharedTable {
                 Some(InsertReason::Bytes { held, needed, budget })
             }
             (None, Some(ByteShortage { of: ByteLimit::Memory, held, needed, budget, unmovable })) => {
-                let trouble = self.budget.as_deref().and_then(Budget::trouble);
-                Some(InsertReason::Memory { held, needed, budget, unmovable, trouble })
+                let stall_reason = self.budget.as_deref().and_then(Budget::stall_reason);
+                Some(InsertReason::Memory { held, needed, budget, unmovable, stall_reason })
             }
             (None, None) => match &journal {
                 Some(JournalInfo { is_full: true, error: Some(error), .. }) => {

@@ -5,7 +5,7 @@ use super::session::{Session, SessionIdentity};
 use super::shared::{OpenSession, ServerState, SessionId};
 use crate::admission::AdmissionGuard;
 use crate::convert;
-use crate::proto::client_message::Body as Asked;
+use crate::proto::client_message::Body as ClientBody;
 use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
@@ -24,14 +24,14 @@ impl ServerState {
     /// Reads a connection's hello and passes the connection to its session.
     /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
     /// the session has the connection.
-    pub async fn welcome(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
-        let guard = connection.admission_guard();
-        let greeted = tokio::select! {
-            greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *connection)) => greeted,
-            () = self.stopping() => Ok(Err(GreetingError::from(Error::Unavailable("the server stops".to_owned())))),
-            why = is_over(guard.as_deref()) => Ok(Err(GreetingError::from(Error::Unavailable(why.to_owned())))),
+    pub async fn handshake(self: Arc<Self>, mut connection: Box<dyn ServerConnection>) {
+        let admission = connection.admission();
+        let session = tokio::select! {
+            session = tokio::time::timeout(PATIENCE, self.read_hello(&mut *connection)) => session,
+            () = self.stopping() => Ok(Err(SessionRefusal::from(Error::Unavailable("the server stops".to_owned())))),
+            why = must_close(admission.as_deref()) => Ok(Err(SessionRefusal::from(Error::Unavailable(why.to_owned())))),
         };
-        let refused = match greeted {
+        let refusal = match session {
             Ok(Ok(id)) => match self.attach(id, connection) {
                 Ok(()) => return,
                 Err((error, back)) => {
@@ -39,13 +39,13 @@ impl ServerState {
                     convert::error::encode(&error)
                 }
             },
-            Ok(Err(GreetingError::Lost)) => return connection.close(),
-            Ok(Err(GreetingError::Refused(refused))) => refused,
+            Ok(Err(SessionRefusal::ConnectionLost)) => return connection.close(),
+            Ok(Err(SessionRefusal::Refused(refusal))) => refusal,
             Err(_) => {
                 convert::error::encode(&Error::Protocol(format!("no hello arrived within {} s", PATIENCE.as_secs())))
             }
         };
-        self.refuse(connection, refused);
+        self.refuse(connection, refusal);
     }
 
     /// Passes a connection to its session, which is created if it does not exist.
@@ -58,7 +58,7 @@ impl ServerState {
         let mut sessions = self.sessions();
         let mut connection = connection;
         if let Some(known) = sessions.get(&id) {
-            match known.ways.try_send(connection) {
+            match known.connections.try_send(connection) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) => {
                     return Err((Error::Unavailable("the session reconnects too often".to_owned()), back));
@@ -67,7 +67,7 @@ impl ServerState {
                 Err(TrySendError::Closed(back)) => connection = back,
             }
         }
-        if self.stops() {
+        if self.is_stopping() {
             return Err((Error::Unavailable("the server stops".to_owned()), connection));
         }
         // Twice the connections of both transports: as many again may be remembered.
@@ -79,10 +79,10 @@ impl ServerState {
             );
             return Err((Error::Unavailable(why), connection));
         }
-        let (sender, ways) = mpsc::channel(4);
+        let (sender, connections) = mpsc::channel(4);
         let figures = Arc::new(ClientFigures::new());
-        sessions.insert(id, OpenSession { ways: sender, figures: Arc::clone(&figures) });
-        let named = SessionIdentity { id, arrivals: ways, figures };
+        sessions.insert(id, OpenSession { connections: sender, figures: Arc::clone(&figures) });
+        let named = SessionIdentity { id, arrivals: connections, figures };
         let arrivals = self.returned(&id, &sessions);
         drop(sessions);
         let leases = self.tables.claim_leases(&id);
@@ -97,13 +97,14 @@ impl ServerState {
     }
 
     /// The connection's session. The connection has a place when this returns.
-    async fn greet(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, GreetingError> {
-        let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body else {
+    async fn read_hello(&self, connection: &mut dyn ServerConnection) -> Result<SessionId, SessionRefusal> {
+        let Some(ClientBody::Hello(ClientHello { protocol, session, nonce, .. })) = receive(connection).await?.body
+        else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(GreetingError::Refused(Kind::Incompatible(reason).into()));
+            return Err(SessionRefusal::Refused(Kind::Incompatible(reason).into()));
         }
         let len = session.len();
         let wrong = |_| Error::Protocol(format!("a session's name has {len} bytes; it must have 16"));
@@ -111,9 +112,9 @@ impl ServerState {
         if let (Some(token), false) = (&self.token, connection.authenticated()) {
             challenge(connection, token, &session, &nonce).await?;
         }
-        if let Some(guard) = connection.admission_guard() {
-            guard.mark_authenticated();
-            guard.admit()?;
+        if let Some(admission) = connection.admission() {
+            admission.mark_authenticated();
+            admission.admit()?;
         }
         connection.admitted();
         Ok(session)
@@ -136,7 +137,7 @@ async fn challenge(
     token: &Token,
     session: &SessionId,
     theirs: &[u8],
-) -> Result<(), GreetingError> {
+) -> Result<(), SessionRefusal> {
     let wrong = |_| Error::Protocol(format!("a nonce has {} bytes; it must have {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
     let server_nonce = token::nonce()?;
@@ -144,7 +145,7 @@ async fn challenge(
     let proof = token.proof(Prover::Server, &exchange);
     let challenge = proto::Challenge { nonce: server_nonce.to_vec(), proof };
     connection.send(ServerMessage { body: Some(Body::Challenge(challenge)) });
-    let Some(Asked::Proof(proto::Proof { proof })) = receive(connection).await?.body else {
+    let Some(ClientBody::Proof(proto::Proof { proof })) = receive(connection).await?.body else {
         return Err(Error::Unauthenticated(token::wrong(false)).into());
     };
     match token.is_proven(Prover::Client, &exchange, &proof) {
@@ -153,28 +154,28 @@ async fn challenge(
     }
 }
 
-async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, GreetingError> {
+async fn receive(connection: &mut dyn ServerConnection) -> Result<ClientMessage, SessionRefusal> {
     match std::future::poll_fn(|context| connection.poll_receive(context)).await {
         Some(message) => Ok(message?),
-        None => Err(GreetingError::Lost),
+        None => Err(SessionRefusal::ConnectionLost),
     }
 }
 
 /// Pending forever for a connection that is admitted already.
-async fn is_over(guard: Option<&AdmissionGuard>) -> &'static str {
-    match guard {
-        Some(guard) => guard.is_over().await,
+async fn must_close(admission: Option<&AdmissionGuard>) -> &'static str {
+    match admission {
+        Some(admission) => admission.must_close().await,
         None => std::future::pending().await,
     }
 }
 
 /// The reason why a connection gets no session.
-enum GreetingError {
-    Lost,
+enum SessionRefusal {
+    ConnectionLost,
     Refused(ErrorDetail),
 }
 
-impl From<Error> for GreetingError {
+impl From<Error> for SessionRefusal {
     fn from(error: Error) -> Self {
         Self::Refused(convert::error::encode(&error))
     }

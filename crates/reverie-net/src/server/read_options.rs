@@ -14,7 +14,7 @@ pub(super) struct ReadOptions {
 
 impl ReadOptions {
     pub(super) fn decode(message: Option<proto::Reading>) -> Result<Self> {
-        let (columns, ragged) = convert::batch::decode_reading(message)?;
+        let (columns, ragged) = convert::batch::decode_read_options(message)?;
         Ok(Self { columns, ragged })
     }
 

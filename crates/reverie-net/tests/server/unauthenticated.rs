@@ -98,27 +98,27 @@ async fn a_peer_that_only_asks_for_health_is_ended_within_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn clients_with_the_token_get_in_and_stay_while_strangers_flood_the_port() {
+async fn clients_with_the_token_get_in_and_stay_while_unauthenticated_connections_flood_the_port() {
     let limits = Limits { max_pending_connections: 4, max_connections: 4, ..Limits::default() };
     let host = Host::with(vec![table("a")], ServerOptions { local: true, limits, ..with_token() });
     let address = host.server.address().to_string();
     let clients = [Transport::Grpc, Transport::SharedMemory].map(|transport| client(&address, transport));
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for round in 0..10 {
         for _ in 0..20 {
-            let mut stranger = TcpStream::connect(&address).await.unwrap();
+            let mut connection = TcpStream::connect(&address).await.unwrap();
             let asks = [frames::preface(), frames::call(1, DESCRIBE, Some("wrong"))].concat();
-            stranger.write_all(&asks).await.unwrap();
+            connection.write_all(&asks).await.unwrap();
             // It shows that it lives, and is ended all the same.
-            strangers.push(tokio::spawn(async move { frames::is_ended(&mut stranger).await }));
+            unauthenticated.push(tokio::spawn(async move { frames::is_ended(&mut connection).await }));
         }
-        let guard = client(&address, [Transport::Grpc, Transport::SharedMemory][round % 2]);
-        for client in clients.iter().chain([&guard]) {
+        let new_client = client(&address, [Transport::Grpc, Transport::SharedMemory][round % 2]);
+        for client in clients.iter().chain([&new_client]) {
             assert!(client.info().await.unwrap().max_connections.is_some());
         }
     }
     assert!(clients.iter().all(|client| client.link().reconnects == 0));
-    strangers.iter().for_each(tokio::task::JoinHandle::abort);
+    unauthenticated.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
