@@ -188,6 +188,11 @@ impl ItemSender {
         if waits { self.spans.during(py, "flush", flush) } else { flush() }
     }
 
+    /// The seconds that its calls may wait where they are given no others; None means no limit.
+    pub fn timeout(&self) -> Option<f64> {
+        self.timeout
+    }
+
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.replay(py)?;

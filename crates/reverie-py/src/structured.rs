@@ -274,6 +274,12 @@ impl StructuredWriter {
         self.send(py, self.steps.end_episode(py, clear_buffers)?)
     }
 
+    /// The seconds that its calls may wait, the client's default included; None means no limit.
+    #[getter]
+    fn _timeout(&self) -> Option<f64> {
+        self.sending.timeout()
+    }
+
     /// Refuses later calls and releases the chunks, without making items of them. Idempotent.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
         self.sending.replay(py)?;

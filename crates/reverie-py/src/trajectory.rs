@@ -194,6 +194,12 @@ impl TrajectoryWriter {
         locked(py, &self.steps, 0, |steps| steps.configure(path, options))
     }
 
+    /// The seconds that its calls may wait, the client's default included; None means no limit.
+    #[getter]
+    fn _timeout(&self) -> Option<f64> {
+        self.sending.timeout()
+    }
+
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
         self.forms.try_lock().map_err(|_| busy())?.closed = true;
         locked(py, &self.steps, 0, |steps| {

@@ -211,6 +211,12 @@ impl TransitionWriter {
         Ok(sent)
     }
 
+    /// The seconds that its calls may wait, the client's default included; None means no limit.
+    #[getter]
+    fn _timeout(&self) -> Option<f64> {
+        self.sending.timeout()
+    }
+
     /// Refuses later calls. Idempotent.
     fn _close(&self) {
         self.closed.store(true, Ordering::Relaxed);

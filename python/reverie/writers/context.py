@@ -5,9 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from reverie.errors import ReplayError
+from reverie.errors import DeadlineExceededError, ReplayError
 
 __all__ = ["EpisodeContext", "WriterContext"]
+
+ERROR_SECONDS = 5.0
+"""The longest wait for items once an error of the program leaves the block of a writer without a timeout.
+
+The thread that would make room for them may be the one that waits, and its error would never be seen.
+"""
 
 
 class WriterContext:
@@ -15,7 +21,12 @@ class WriterContext:
 
     __slots__ = ()
 
-    def flush(self) -> None:
+    @property
+    def _timeout(self) -> float | None:
+        """The seconds that its calls may wait, the client's default included; None means no limit."""
+        raise NotImplementedError
+
+    def flush(self, *, timeout: float | None = None) -> None:
         """Waits until all items are in their tables."""
         raise NotImplementedError
 
@@ -23,12 +34,19 @@ class WriterContext:
         """Closes the writer."""
         raise NotImplementedError
 
-    def _finish(self) -> None:
-        """The end of a `with` block."""
+    def _finish(self, timeout: float | None = None) -> None:
+        """The end of a `with` block, which waits for its items for `timeout` seconds; None takes the writer's."""
         try:
-            self.flush()
+            self.flush(timeout=timeout)
         finally:
-            self.close()
+            self._abandon()
+
+    def _finish_after(self, error: BaseException) -> None:
+        """The end of a `with` block by an error of the program, which no later deadline replaces."""
+        try:
+            self._finish(ERROR_SECONDS if self._timeout is None else None)
+        except DeadlineExceededError as late:
+            error.add_note(f"not all items of the writer that this error leaves are in their tables: {late}")
 
     def _abandon(self) -> None:
         """The end of a `with` block that does not wait for items.
@@ -44,8 +62,10 @@ class WriterContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or (issubclass(kind, Exception) and not issubclass(kind, ReplayError)):
+        if error is None:
             self._finish()
+        elif isinstance(error, Exception) and not isinstance(error, ReplayError):
+            self._finish_after(error)
         else:
             self._abandon()
 

@@ -41,7 +41,7 @@ class Writer(WriterContext):
         ValueError: for counts below 1, or a `chunk_length` above `max_sequence_length`.
     """
 
-    __slots__ = ("_closed", "_columns", "_flight", "_length", "_sending", "_steps", "_structure", "_timeout")
+    __slots__ = ("_closed", "_columns", "_flight", "_length", "_sending", "_steps", "_structure")
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class Writer(WriterContext):
             raise ValueError(f"chunk_length must be at most max_sequence_length={self._length}, got {chunk_length}")
         many = _MANY if max_in_flight_items is None else max_in_flight_items
         self._flight = _checks.count("max_in_flight_items", many, 1)
-        self._timeout = timeout
         self._steps = _native.TrajectoryWriter(
             client,
             self._length,
@@ -167,7 +166,7 @@ class Writer(WriterContext):
                 f"num_timesteps must be at most the {there} steps that are kept (max_sequence_length={self._length}), "
                 f"got {count}"
             )
-        self._steps._flush(self._flight - 1, self._timeout)
+        self._steps._flush(self._flight - 1, None)
         assert self._structure is not None
         latest = [column[-count:] for column in self._columns]
         self._steps.create_item(table, priority, self._structure.unflatten(latest))
@@ -186,7 +185,7 @@ class Writer(WriterContext):
             StorageError: for `durable=True` if the journal has stopped.
         """
         self._open()
-        self._steps._flush(0, self._timeout if timeout is None else timeout, durable)
+        self._steps._flush(0, timeout, durable)
 
     def close(self, retry_on_unavailable: bool = True) -> None:
         """Closes the writer, and waits until all items are in their tables.
@@ -202,7 +201,7 @@ class Writer(WriterContext):
             raise ValueError("the writer is already closed; make another")
         self._closed = True
         try:
-            self._steps._flush(0, self._timeout if retry_on_unavailable else 0.0)
+            self._steps._flush(0, None if retry_on_unavailable else 0.0)
         finally:
             self._steps._close()
 
@@ -220,9 +219,13 @@ class Writer(WriterContext):
             raise ValueError("a closed writer cannot be entered again; make another")
         return self
 
-    def _finish(self) -> None:
+    @property
+    def _timeout(self) -> float | None:
+        return self._steps._timeout
+
+    def _finish(self, timeout: float | None = None) -> None:
         if not self._closed:
-            self.close()
+            super()._finish(timeout)
 
     def _abandon(self) -> None:
         self._closed = True

@@ -47,6 +47,10 @@ class StepsWriter(WriterContext):
         return self._writer.episode_steps
 
     @property
+    def _timeout(self) -> float | None:
+        return self._writer._timeout
+
+    @property
     def num_in_flight(self) -> int:
         """The number of items that are not in the table yet."""
         return self._writer.num_in_flight

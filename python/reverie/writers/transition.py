@@ -65,8 +65,8 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
         self._close()
         self.flush(timeout=timeout)
 
-    def _finish(self) -> None:
-        self.close()
+    def _finish(self, timeout: float | None = None) -> None:
+        self.close(timeout=timeout)
 
     def _abandon(self) -> None:
         self._close()

@@ -32,7 +32,11 @@ class VectorWriter(WriterContext, Generic[Each]):
 
     def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:
         self._writers: tuple[Each, ...] = tuple(make() for _ in range(num_envs))
-        self._timeout = timeout
+        self._given_timeout = timeout
+
+    @property
+    def _timeout(self) -> float | None:
+        return self._writers[0]._timeout if self._given_timeout is None else self._given_timeout
 
     @property
     def num_envs(self) -> int:

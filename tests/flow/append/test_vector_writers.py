@@ -125,6 +125,7 @@ class OfOne:
     """The writer of one environment: records its calls, each of which takes two seconds."""
 
     now = 0.0
+    _timeout = None
 
     def __init__(self, error=None):
         self.error, self.calls, self._num_sent = error, [], 0
