@@ -18,7 +18,7 @@ from reverie.agents.continuous import ActionScale
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
 from reverie.agents.observations import ObservationLeaf, inexact, pack, part_of
 from reverie.integrations.datasets import DatasetSource
-from reverie.integrations.datasets.importing import require_transitions
+from reverie.integrations.datasets.transitions import require_transitions
 from reverie.specs import TensorSpec
 
 _LOG = logging.getLogger("reverie")

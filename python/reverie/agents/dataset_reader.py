@@ -18,7 +18,7 @@ from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import DatasetError, DatasetSource, open_dataset
-from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
+from reverie.integrations.datasets.transitions import FLAGS, Append, appends, num_transitions
 
 EXPLORATION = (
     *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
