@@ -67,7 +67,8 @@ def import_dataset(
         the numbers of rows, episodes, items and bytes.
 
     Raises:
-        DatasetError: for damaged files, or columns that `as_` needs and the data set lacks.
+        DatasetError: for damaged files, columns that `as_` needs and the data set lacks, or a flag that is neither 0 nor
+            1.
         ValueError: for arguments that do not fit `as_`.
         SignatureError: for rows that the table refuses.
         UnknownTableError, DeadlineExceededError, ClosedError. Items that were inserted before an error stay.

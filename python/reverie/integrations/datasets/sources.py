@@ -162,6 +162,22 @@ def mismatch(column: npt.NDArray[Any], spec: TensorSpec) -> str | None:
     return f"{column.dtype} {list(column.shape[1:])}, before it was {spec.dtype} {list(spec.shape)}"
 
 
+def flags_of(column: npt.ArrayLike, name: str, path: object, row: int) -> npt.NDArray[np.bool_]:
+    """The flags of consecutive rows, `[N]` or `[N, 1]`, as booleans `[N]`; `row` is the number of the first row.
+
+    Raises:
+        DatasetError: for a value other than 0 and 1.
+    """
+    values = np.asarray(column).reshape(-1)
+    invalid = np.flatnonzero((values != 0) & (values != 1))
+    if len(invalid):
+        raise DatasetError(
+            f"{path}, row {row + invalid[0]} (from 0): column '{name}' is {values[invalid[0]]!s}, and a flag must be 0"
+            " or 1"
+        )
+    return values.astype(bool)
+
+
 def nest_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """A dict of dicts of columns by path, where "/" separates the names.
 

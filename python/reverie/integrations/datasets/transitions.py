@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow
+from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow, flags_of
 from reverie.specs import TensorSpec
 
 __all__ = ["FLAGS", "Append", "appends", "num_transitions", "require_transitions"]
@@ -38,8 +38,8 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
     Raises:
-        DatasetError: for a data set without the columns that transitions need, and for episodes that go on after their
-            end.
+        DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1, and
+            episodes that go on after their end.
     """
     split, over = _Split(source), False
     for number, (step, after) in enumerate(_pairs(source.steps() if steps is None else steps)):
@@ -50,7 +50,7 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
                 raise DatasetError(f"{where}: it has steps after the one that ended it; number its episodes apart")
             over = False
             continue
-        row = split(step.data)
+        row = split(step.data, number)
         final = after.data["obs"] if follows and after is not None else None
         if final is None and row.terminated:
             final = row.obs
@@ -60,7 +60,6 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
             truncated=row.truncated and ended,
             final_obs=final if ended else None,
             cut=not ended and not follows,
-            row=number,
         )
         over = ended and follows
 
@@ -76,18 +75,19 @@ def num_transitions(source: DatasetSource) -> int:
     The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
     last observation, of the step before.
     """
-    starts, terminated, ended, before = [], [], [], None
+    starts, terminated, ended, before, row = [], [], [], None, 0
     for block in source.blocks():
         assert block.episodes is not None
         if not len(block):
             continue
         named = dict(zip(source.structure.paths, block.columns, strict=True))
-        flags = {name: named[name].reshape(len(block)).astype(bool) for name in FLAGS if name in named}
+        flags = {name: flags_of(named[name], name, source.path, row) for name in FLAGS if name in named}
         previous = block.episodes[0] - 1 if before is None else before
         starts.append(block.episodes != np.concatenate([[previous], block.episodes[:-1]]))
         terminated.append(flags["terminated"])
         ended.append(np.logical_or.reduce(list(flags.values())))
         before = block.episodes[-1]
+        row += len(block)
     if not starts:
         return 0
     first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
@@ -117,22 +117,27 @@ class _Split:
             if not isinstance(spec, TensorSpec) or spec.shape not in ((), (1,)) or spec.dtype.kind not in "biuf":
                 raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
         self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
-        self._has_truncated = "truncated" in names
+        self._flags, self._path = [name for name in FLAGS if name in names], source.path
         self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
 
-    def __call__(self, data: dict[str, Any]) -> Append:
+    def __call__(self, data: dict[str, Any], row: int) -> Append:
         if self._arrays:
             # Some programs store a number as an array of one number.
             data = {name: value[0] if name in self._arrays else value for name, value in data.items()}
+        flags = {name: data[name] == 1 for name in self._flags}
+        for name, is_set in flags.items():
+            if not is_set and data[name] != 0:
+                flags_of(data[name], name, self._path, row)  # raises
         return Append(
             data["obs"],
             data["action"],
             data["reward"],
-            bool(data["terminated"]),
-            self._has_truncated and bool(data["truncated"]),
+            bool(flags["terminated"]),
+            bool(flags.get("truncated", False)),
             None,
             {name: data[name] for name in self._extras} if self._extras else None,
             False,
+            row,
         )
 
 
