@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason='Parquet needs pyarrow: pip install "reverie[parquet]"')
+pytest.importorskip("pyarrow", reason='Parquet needs pyarrow: pip install "reverie[parquet]"')
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reverie.integrations.datasets import DatasetError, import_dataset, open_dataset
@@ -53,3 +54,49 @@ def test_flags_of_any_dtype_that_are_0_or_1_end_episodes(client, write, dtype):
     flags = np.array([0, 0, 1, 0, 0, 1]).astype(dtype)
     report = import_dataset(client, "to", open_dataset(write(terminated=flags)), as_="transitions")
     assert (report.items, report.episodes) == (6, 2)
+
+
+ENDS = np.array([False, False, True, False, False, True])
+
+
+@pytest.mark.parametrize("name", ["timeouts", "timeout", "truncations", "done", "dones", "terminals"])
+def test_a_column_of_another_name_that_ends_episodes_is_refused_with_its_remedy(client, write, name):
+    source = open_dataset(write(terminated=np.zeros(6, bool), **{name: ENDS}))
+    remedy = (
+        rf"rename=\{{'{name}': 'truncated'\}} of open_dataset, --rename {name}=truncated of `reverie data` and"
+        rf" dataset_rename=\['{name}=truncated'\] of `train`"
+    )
+    for options in ({"as_": "transitions"}, {"as_": "episodes"}, {"as_": "sequences", "length": 2}):
+        with pytest.raises(DatasetError, match=f"column '{name}' ends episodes and is not read.*{remedy}"):
+            import_dataset(client, "to", source, **options)
+    source = open_dataset(source.path, rename={name: "truncated"})
+    report = import_dataset(client, "to", source, as_="transitions")
+    assert (report.items, report.left_out, report.episodes) == (4, 2, 2)
+
+
+def test_a_step_that_is_done_and_terminated_terminates(client, write):
+    source = open_dataset(write(terminated=ENDS, done=ENDS), rename={"done": "truncated"})
+    assert import_dataset(client, "to", source, as_="transitions").items == 6
+    assert client.get("to", client.query("to").key).data["discount"].tolist() == pytest.approx([0.99, 0.99, 0] * 2)
+
+
+def test_a_column_of_timeouts_is_not_needed_where_episodes_are_numbered_or_it_is_left_out(client, write):
+    path = write(terminated=np.zeros(6, bool), timeouts=ENDS, episode=np.arange(6) // 3)
+    assert import_dataset(client, "to", open_dataset(path), as_="transitions").items == 4
+    client.reset("to")
+    path = write(terminated=np.zeros(6, bool), timeouts=ENDS)
+    source = open_dataset(path, columns=["obs", "action", "reward", "terminated"])
+    assert import_dataset(client, "to", source, as_="transitions").items == 5
+
+
+def test_the_columns_of_d4rl_are_those_of_transitions_after_the_rename_that_the_error_names(client, tmp_path):
+    steps = {"observations": np.arange(6.0), "actions": np.zeros(6), "rewards": np.ones(6)}
+    ends = {"terminals": ENDS & (np.arange(6) < 3), "timeouts": ENDS & (np.arange(6) > 3)}
+    pq.write_table(pa.table({**steps, **ends}), tmp_path / "d4rl.parquet")
+    rename = {"observations": "obs", "actions": "action", "rewards": "reward"}
+    rename |= {"terminals": "terminated", "timeouts": "truncated"}
+    with pytest.raises(DatasetError, match="need the columns obs, action, reward, terminated;") as raised:
+        import_dataset(client, "to", open_dataset(tmp_path / "d4rl.parquet"), as_="transitions")
+    assert f"rename={rename} of open_dataset" in str(raised.value)
+    source = open_dataset(tmp_path / "d4rl.parquet", rename=rename)
+    assert import_dataset(client, "to", source, as_="transitions").items == 5

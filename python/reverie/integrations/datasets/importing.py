@@ -12,7 +12,7 @@ from reverie import _checks, _native
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, TransferReport
 from reverie.integrations.datasets.sources import DatasetSource, EpisodeRow
-from reverie.integrations.datasets.transitions import appends
+from reverie.integrations.datasets.transitions import appends, require_ends
 
 __all__ = ["As", "import_dataset"]
 
@@ -67,8 +67,8 @@ def import_dataset(
         the numbers of rows, episodes, items and bytes.
 
     Raises:
-        DatasetError: for damaged files, columns that `as_` needs and the data set lacks, or a flag that is neither 0 nor
-            1.
+        DatasetError: for damaged files, columns that `as_` needs and the data set lacks, a column of another name
+            that ends episodes, or a flag that is neither 0 nor 1.
         ValueError: for arguments that do not fit `as_`.
         SignatureError: for rows that the table refuses.
         UnknownTableError, DeadlineExceededError, ClosedError. Items that were inserted before an error stay.
@@ -86,6 +86,8 @@ def import_dataset(
     budget = Budget(max_bytes, max_steps, max_episodes)
     report = TransferReport(str(source.path), source.format, table, as_)
     fill = _Import(client, table, source, budget, report, progress, priority, timeout)
+    if as_ != "items":
+        require_ends(source)
     client.can_insert(table, timeout=timeout)  # Raises UnknownTableError before a file is read.
     if as_ == "items":
         fill.items()

@@ -163,6 +163,7 @@ class ParquetSource(DatasetSource):
         flags = [path for path in ("terminated", "truncated") if path in self.structure.paths]
         self._flags = [self.structure.paths.index(path) for path in flags]
         self.layout = "steps" if self._episode is not None or self._flags else "items"
+        self.ends_by_flags = self._episode is None and bool(self._flags)
         self.num_episodes = None
 
     def _first_batch(self, paths: list[str]) -> pa.RecordBatch:

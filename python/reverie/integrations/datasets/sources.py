@@ -84,6 +84,8 @@ class DatasetSource(abc.ABC):
     specs: list[TensorSpec]
     #: The number of episodes; None where that is only known after reading all rows, or there are none.
     num_episodes: int | None
+    #: True where rows have no number of their episode, which ends where `terminated` or `truncated` is true.
+    ends_by_flags: bool = False
     #: The number of rows; None where that is only known after reading them.
     num_rows: int | None
 

@@ -11,10 +11,25 @@ import numpy as np
 from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow, flags_of
 from reverie.specs import TensorSpec
 
-__all__ = ["FLAGS", "Append", "appends", "num_transitions", "require_transitions"]
+__all__ = ["FLAGS", "Append", "appends", "num_transitions", "require_ends", "require_transitions"]
 
 #: The columns of a step that end its episode.
 FLAGS = ("terminated", "truncated")
+#: Names of other programs for the columns of a step. D4RL has the first five.
+OTHER_NAMES = {
+    "observations": "obs",
+    "actions": "action",
+    "rewards": "reward",
+    "terminals": "terminated",
+    "timeouts": "truncated",
+    "observation": "obs",
+    "terminal": "terminated",
+    "terminations": "terminated",
+    "done": "terminated",
+    "dones": "terminated",
+    "timeout": "truncated",
+    "truncations": "truncated",
+}
 
 
 class Append(NamedTuple):
@@ -69,6 +84,19 @@ def require_transitions(source: DatasetSource) -> None:
     _Split(source)
 
 
+def require_ends(source: DatasetSource) -> None:
+    """Raises DatasetError where episodes would have no end but in a column of another name. Reads no rows."""
+    lacking = [flag for flag in FLAGS if flag not in source.columns]
+    unread = [name for name in source.columns if OTHER_NAMES.get(name) in FLAGS]
+    if not source.ends_by_flags or not lacking or not unread:
+        return
+    name = next((one for one in unread if OTHER_NAMES[one] in lacking), unread[0])
+    raise DatasetError(
+        f"{source.path}: column '{name}' ends episodes and is not read, so that items would go beyond the ends:"
+        f" {_with_names({name: lacking[0]})}"
+    )
+
+
 def num_transitions(source: DatasetSource) -> int:
     """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
 
@@ -112,6 +140,7 @@ class _Split:
                 f"{source.path}: transitions need the columns {', '.join(missing)}; it has {', '.join(names) or 'none'}"
                 f" ({_hint(names)})"
             )
+        require_ends(source)
         for name in ("reward", *(flag for flag in FLAGS if flag in names)):
             spec = probe[name]
             if not isinstance(spec, TensorSpec) or spec.shape not in ((), (1,)) or spec.dtype.kind not in "biuf":
@@ -145,7 +174,21 @@ def _hint(names: Sequence[str]) -> str:
     """Advice about missing columns."""
     if "discount" in names and "next_obs" in names:
         return "its rows are items of a replay table, each a transition of its own and not steps: import them as items"
-    return "rename= of open_dataset, --rename of `reverie data` and dataset_rename= of `train` give columns other names"
+    renames: dict[str, str] = {}
+    for name, own in OTHER_NAMES.items():
+        if name in names and own not in names and own not in renames.values():
+            renames[name] = own
+    return _with_names(renames or {"OLD": "NEW"})
+
+
+def _with_names(renames: dict[str, str]) -> str:
+    """Advice to give columns other names, as each interface takes them."""
+    pairs = [f"{old}={new}" for old, new in renames.items()]
+    options = " ".join(f"--rename {pair}" for pair in pairs)
+    return (
+        f"rename={renames} of open_dataset, {options} of `reverie data` and dataset_rename={pairs} of `train` give"
+        " columns other names"
+    )
 
 
 def _pairs(steps: Iterator[EpisodeRow]) -> Iterator[tuple[EpisodeRow, EpisodeRow | None]]:
