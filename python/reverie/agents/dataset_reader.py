@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 
 from reverie.agents.core import EnvironmentCrash, Stopwatch, WeightSource
-from reverie.agents.dataset_columns import RowReader, require_columns
+from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_columns
 from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import DatasetError, DatasetSource, open_dataset
-from reverie.integrations.datasets.transitions import FLAGS, Append, appends, num_transitions
+from reverie.integrations.datasets.transitions import (
+    FLAGS,
+    Append,
+    appends,
+    next_name_of,
+    num_transitions,
+    require_consecutive,
+)
 
 EXPLORATION = (
     *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
@@ -125,8 +132,8 @@ class DatasetReader:
         self._sums.append((self._return, self._discounted))
         obs, reward = self._reader.observation(row.obs, row.row), self._reader.reward(row.reward, row.row)
         final = None
-        if row.final_obs is not None:  # of the next row, or of this one where the data set does not have that
-            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.row + 1)
+        if row.final_obs is not None:
+            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.final_row)
         self._return += reward
         if self._bound is not None:
             reward = min(max(reward, -self._bound), self._bound)
@@ -196,9 +203,13 @@ class DatasetReader:
 def _require_fitting(source: DatasetSource, spec: EnvSpec, config: DatasetSettings) -> None:
     """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
     require_columns(source, spec)
+    require_consecutive(source, FIRST_ROWS)
     if source.num_rows is None or source.num_rows <= config.capacity:
         return
-    items = num_transitions(config.opened(columns=[one for one in FLAGS if one in source.columns]))
+    items = num_transitions(
+        config.opened(columns=[one for one in FLAGS if one in source.columns]),
+        has_next=next_name_of(source) is not None,
+    )
     if items > config.capacity:
         raise DatasetError(
             f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"

@@ -100,3 +100,58 @@ def test_the_columns_of_d4rl_are_those_of_transitions_after_the_rename_that_the_
     assert f"rename={rename} of open_dataset" in str(raised.value)
     source = open_dataset(tmp_path / "d4rl.parquet", rename=rename)
     assert import_dataset(client, "to", source, as_="transitions").items == 5
+
+
+NEXT_NAMES = ["next_obs", "next_observation", "next_observations"]
+
+
+@pytest.mark.parametrize("name", NEXT_NAMES)
+def test_shuffled_transitions_are_refused_with_the_row_whose_next_observation_does_not_follow(client, write, name):
+    order = [0, 1, 4, 3, 2, 5]
+    path = write(obs=np.arange(6.0)[order], terminated=np.zeros(6, bool), **{name: np.arange(1.0, 7)[order]})
+    with pytest.raises(DatasetError, match=rf"row 1 \(from 0\): column '{name}' is not the obs of row 2") as raised:
+        import_dataset(client, "to", open_dataset(path), as_="transitions")
+    assert "transitions in another order cannot be read" in str(raised.value)
+
+
+def test_the_next_observation_of_an_episode_s_last_step_is_its_last_observation(client, write):
+    ends = {"terminated": ENDS & (np.arange(6) < 3), "truncated": ENDS & (np.arange(6) > 3)}
+    source = open_dataset(write(**ends, next_observations=np.array([1, 2, 30, 4, 5, 60], np.float32)))
+    report = import_dataset(client, "to", source, as_="transitions", discount=0.5)
+    assert (report.items, report.left_out) == (6, 0)
+    data = client.get("to", client.query("to").key).data
+    assert sorted(data) == ["action", "discount", "next_obs", "obs", "reward"]
+    assert data["next_obs"].tolist() == [1, 2, 30, 4, 5, 60]
+    assert data["discount"].tolist() == [0.5, 0.5, 0, 0.5, 0.5, 0.5]
+    flags = open_dataset(source.path, columns=["terminated", "truncated"])
+    assert num_transitions(flags, has_next=True) == 6
+
+
+def test_a_last_row_with_the_last_observation_is_no_step_where_there_are_next_observations(client, write):
+    ends = {"truncated": np.array([0, 1, 0, 0, 1, 0], bool), "terminated": np.zeros(6, bool)}
+    episodes = {"episode": np.array([0, 0, 0, 1, 1, 1])}
+    source = open_dataset(write(**ends, **episodes, next_obs=np.array([1.0, 2, 0, 4, 5, 0])))
+    assert import_dataset(client, "to", source, as_="transitions").items == 4
+    assert client.get("to", client.query("to").key).data["next_obs"].tolist() == [1, 2, 4, 5]
+    flags = open_dataset(source.path, columns=["terminated", "truncated"])
+    assert num_transitions(flags, has_next=True) == 4
+
+
+def test_next_observations_of_nests_are_compared_in_each_part(client, write):
+    place, speed = np.arange(6.0), np.arange(6.0) / 2
+    parts = {"obs/place": place, "obs/speed": speed, "next_obs/place": place + 1, "next_obs/speed": speed + 0.5}
+    rename = {name.replace("/", "_"): name for name in parts}
+    named = {"columns": ["obs", "next_obs", "action", "reward", "terminated"], "rename": {**rename, "obs": "plain"}}
+    columns = {"terminated": ENDS, **{old: parts[new] for old, new in rename.items()}}
+    read = open_dataset(write(**columns), **named)
+    assert import_dataset(client, "to", read, as_="transitions").items == 6
+    columns["next_obs_speed"] = speed
+    read = open_dataset(write(**columns), **named)
+    with pytest.raises(DatasetError, match=r"row 0 \(from 0\): column 'next_obs' is not the obs of row 1"):
+        import_dataset(client, "to", read, as_="transitions")
+
+
+def test_next_observations_of_another_shape_are_refused_before_a_row_is_read(client, write):
+    source = open_dataset(write(terminated=ENDS, next_obs=[[0.0, 1.0]] * 6))
+    with pytest.raises(DatasetError, match=r"column 'next_obs' differs from obs: .*\(2,\).* and .*\(\)"):
+        import_dataset(client, "to", source, as_="transitions")

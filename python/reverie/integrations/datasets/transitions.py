@@ -8,13 +8,26 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from reverie import _native
 from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow, flags_of
 from reverie.specs import TensorSpec
 
-__all__ = ["FLAGS", "Append", "appends", "num_transitions", "require_ends", "require_transitions"]
+__all__ = [
+    "FLAGS",
+    "NEXT_NAMES",
+    "Append",
+    "appends",
+    "next_name_of",
+    "num_transitions",
+    "require_consecutive",
+    "require_ends",
+    "require_transitions",
+]
 
 #: The columns of a step that end its episode.
 FLAGS = ("terminated", "truncated")
+#: Columns that have the observation after each step. They are compared with the next row and are not needed.
+NEXT_NAMES = ("next_obs", "next_observation", "next_observations")
 #: Names of other programs for the columns of a step. D4RL has the first five.
 OTHER_NAMES = {
     "observations": "obs",
@@ -46,15 +59,17 @@ class Append(NamedTuple):
     cut: bool
     """Whether its episode ends here without a last observation: `end_episodes` follows."""
     row: int = 0
-    """The number of its row in the data set, from 0. That of `final_obs` is the next one, where it is not `obs`."""
+    """The number of its row in the data set, from 0."""
+    final_row: int = 0
+    """The number of the row that has `final_obs`."""
 
 
 def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
     Raises:
-        DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1, and
-            episodes that go on after their end.
+        DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1,
+            episodes that go on after their end, and steps whose next observation is not that of the next row.
     """
     split, over = _Split(source), False
     for number, (step, after) in enumerate(_pairs(source.steps() if steps is None else steps)):
@@ -66,8 +81,13 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
             over = False
             continue
         row = split(step.data, number)
-        final = after.data["obs"] if follows and after is not None else None
-        if final is None and row.terminated:
+        final, final_row = None, number + follows
+        if follows and after is not None:
+            final = after.data["obs"]
+            split.require_next(step.data, final, number)
+        elif split.next_name is not None:
+            final = split.next_of(step.data)
+        elif row.terminated:
             final = row.obs
         ended = (row.terminated or row.truncated) and final is not None
         yield row._replace(
@@ -75,6 +95,7 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
             truncated=row.truncated and ended,
             final_obs=final if ended else None,
             cut=not ended and not follows,
+            final_row=final_row,
         )
         over = ended and follows
 
@@ -97,11 +118,25 @@ def require_ends(source: DatasetSource) -> None:
     )
 
 
-def num_transitions(source: DatasetSource) -> int:
+def next_name_of(source: DatasetSource) -> str | None:
+    """The column of the observations after each step; None if there is none."""
+    names = {path.partition("/")[0] for path in source.structure.paths}
+    return next((name for name in NEXT_NAMES if name in names), None)
+
+
+def require_consecutive(source: DatasetSource, rows: int) -> None:
+    """Raises DatasetError as `appends` does for the first rows, if they have next observations. Else reads no rows."""
+    if next_name_of(source) is not None:
+        for _ in itertools.islice(appends(source), rows):
+            pass
+
+
+def num_transitions(source: DatasetSource, *, has_next: bool = False) -> int:
     """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
 
     The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
-    last observation, of the step before.
+    last observation, of the step before. With `has_next`, the rows have next observations, so that a last row that is
+    truncated makes one, too.
     """
     starts, terminated, ended, before, row = [], [], [], None, 0
     for block in source.blocks():
@@ -121,7 +156,7 @@ def num_transitions(source: DatasetSource) -> int:
     first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
     last = np.append(first[1:], True)
     after_end = ~first & np.insert(over[:-1], 0, False)
-    return len(first) - int(np.count_nonzero(last & ~(final & ~after_end)))
+    return len(first) - int(np.count_nonzero(last & ~((over if has_next else final) & ~after_end)))
 
 
 class _Split:
@@ -145,9 +180,17 @@ class _Split:
             spec = probe[name]
             if not isinstance(spec, TensorSpec) or spec.shape not in ((), (1,)) or spec.dtype.kind not in "biuf":
                 raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
+        self.next_name = next_name_of(source)
+        if self.next_name is not None:
+            own, after = (_parts(source, name) for name in ("obs", self.next_name))
+            if own != after:
+                raise DatasetError(
+                    f"{source.path}: column '{self.next_name}' differs from obs: it has the shapes {after} and obs"
+                    f" {own}; give it another name or leave it out"
+                )
         self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
         self._flags, self._path = [name for name in FLAGS if name in names], source.path
-        self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
+        self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS, self.next_name)]
 
     def __call__(self, data: dict[str, Any], row: int) -> Append:
         if self._arrays:
@@ -168,6 +211,40 @@ class _Split:
             False,
             row,
         )
+
+    def next_of(self, data: dict[str, Any]) -> Any:
+        """The next observation of a step, in the dtypes of `obs`."""
+        (leaves, structure), (like, _) = _native.flatten(data[self.next_name or ""]), _native.flatten(data["obs"])
+        cast_to = [np.asarray(leaf).astype(np.asarray(own).dtype) for leaf, own in zip(leaves, like, strict=True)]
+        return structure.unflatten(cast_to)
+
+    def require_next(self, data: dict[str, Any], obs: Any, row: int) -> None:
+        """Raises DatasetError if the step has a next observation other than `obs`, which is that of the next row."""
+        if self.next_name is None:
+            return
+        (found, _), (expected, _) = _native.flatten(data[self.next_name]), _native.flatten(obs)
+        if not all(itertools.starmap(_is_same, zip(found, expected, strict=True))):
+            raise DatasetError(
+                f"{self._path}, row {row} (from 0): column '{self.next_name}' is not the obs of row {row + 1}, though"
+                " both are of one episode: rows must be steps in the order in which they were made, and transitions"
+                " in another order cannot be read; if they are in order, number the episodes or mark their ends by"
+                " terminated and truncated"
+            )
+
+
+def _parts(source: DatasetSource, name: str) -> dict[str, tuple[int | None, ...]]:
+    """The shape of each part of a column, by its path within the column."""
+    columns = source.columns.items()
+    return {path[len(name) :]: spec.shape for path, spec in columns if path.partition("/")[0] == name}
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    """Whether two arrays are equal in the dtype of the second; NaN equals NaN."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if expected.dtype.kind == "f" and found.dtype.kind in "biuf":
+        with np.errstate(over="ignore"):
+            return np.array_equal(found.astype(expected.dtype), expected, equal_nan=True)
+    return np.array_equal(found, expected)
 
 
 def _hint(names: Sequence[str]) -> str:
