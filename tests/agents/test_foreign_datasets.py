@@ -1,5 +1,7 @@
 """Data sets of other programs in a run: what is refused before it starts, and what a warning names."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,28 @@ def test_shuffled_transitions_are_refused_before_a_run_starts(write):
     backwards = np.repeat(np.arange(12.0, dtype=np.float32)[::-1, None], 3, axis=1)
     with pytest.raises(ValueError, match=r"row 0 \(from 0\): column 'next_obs' is not the obs of row 1"):
         reverie.train("iql", "Pendulum-v1", dataset=write(obs=list(backwards), next_obs=list(backwards + 1)), **RUN)
+
+
+def warnings_of(path):
+    """The texts of the warnings of a run about its data set."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        reverie.train("iql", "Pendulum-v1", dataset=path, **RUN)
+    return [str(one.message) for one in caught if one.category is reverie.TrainingWarning and path in str(one.message)]
+
+
+def test_one_warning_names_the_columns_that_are_not_read_and_the_number_of_episodes(write):
+    (text,) = warnings_of(write(weather=np.ones(12), is_last=np.zeros(12, bool)))
+    assert "the columns is_last, weather are not read" in text
+    assert "its 12 rows are 2 episodes" in text
+
+
+def test_a_warning_names_the_number_of_episodes_where_no_row_ends_one(write):
+    (text,) = warnings_of(write(truncated=np.zeros(12, bool)))
+    assert "its 12 rows are 1 episode, " in text
+    assert "are not read" not in text
+
+
+def test_a_data_set_whose_columns_are_all_read_and_whose_episodes_end_has_no_warning(write):
+    assert warnings_of(write()) == []
+    assert warnings_of(write(truncated=np.zeros(12, bool), episode=np.arange(12) // 6)) == []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from reverie.agents.core import EnvironmentCrash, Stopwatch, WeightSource
-from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_columns
+from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_columns, warn_of_unread
 from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
@@ -103,6 +103,7 @@ class DatasetReader:
         self._discount, self._bound = config.discount, spec.reward_bound
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
+        warn_of_unread(self._source, spec)
         self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards

@@ -52,10 +52,10 @@ def import_dataset(
             n-step transitions (`transition_writer`) with `obs`, `action`, `reward`, `discount` and `next_obs`; they
             need the columns `obs`, `action`, `reward` and `terminated`, where `truncated` is read if it is there, and
             further columns become columns of the transitions. Next observations (`next_obs`, `next_observation` or
-            `next_observations`) must be those of the rows that follow, and are the last ones of episodes. A step whose next
-            observation is not in the data set makes no transition, unless it terminated: its `next_obs` is then its
-            `obs`, and its `discount` 0. "auto": "episodes" where rows are steps, otherwise "items"; a table that was
-            exported comes back as it was.
+            `next_observations`) must be those of the rows that follow, and are the last ones of episodes. A step whose
+            next observation is not in the data set makes no transition, unless it terminated: its `next_obs` is then
+            its `obs`, and its `discount` 0. "auto": "episodes" where rows are steps, otherwise "items"; a table that
+            was exported comes back as it was.
         n_step, discount: of transitions.
         length, period, burn_in: of sequences; `period` defaults to `length`.
         priority: of every item; None takes the data set's, and where it has none the writers' default.
