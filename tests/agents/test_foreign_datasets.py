@@ -1,5 +1,6 @@
 """Data sets of other programs in a run: what is refused before it starts, and what a warning names."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import reverie
+from reverie.agents import find
+from reverie.agents.presets import PresetError
 
 RUN = {"max_env_steps": 12, "learning_starts": 8, "batch_size": 4, "target_return": None, "evaluate_every": 12}
 RUN |= {"screening_episodes": 1, "confirmation_episodes": 1}
@@ -43,6 +46,9 @@ def test_shuffled_transitions_are_refused_before_a_run_starts(write):
         reverie.train("iql", "Pendulum-v1", dataset=write(obs=list(backwards), next_obs=list(backwards + 1)), **RUN)
 
 
+CONFIG = find("iql").load_preset("Pendulum-v1").config
+
+
 def warnings_of(path):
     """The texts of the warnings of a run about its data set."""
     with warnings.catch_warnings(record=True) as caught:
@@ -66,3 +72,27 @@ def test_a_warning_names_the_number_of_episodes_where_no_row_ends_one(write):
 def test_a_data_set_whose_columns_are_all_read_and_whose_episodes_end_has_no_warning(write):
     assert warnings_of(write()) == []
     assert warnings_of(write(truncated=np.zeros(12, bool), episode=np.arange(12) // 6)) == []
+
+
+def test_a_dict_and_a_list_of_new_names_are_the_same_setting(write):
+    path = write(observations=np.ones(12))
+    settings = [
+        dataclasses.replace(CONFIG, dataset=path, dataset_rename=rename)
+        for rename in ({"done": "terminated", "timeouts": "truncated"}, ["done=terminated", "timeouts=truncated"])
+    ]
+    assert settings[0] == settings[1]
+    assert settings[0].dataset_rename == ("done=terminated", "timeouts=truncated")
+
+
+@pytest.mark.parametrize("names", ["timeouts=truncated", ["timeouts"], {"timeouts": 1}, ["=truncated"]])
+def test_new_names_in_another_form_are_refused_with_an_example(names):
+    with pytest.raises((TypeError, ValueError), match=r'such as \["observations=obs", "done=terminated"\]'):
+        dataclasses.replace(CONFIG, dataset="steps.parquet", dataset_rename=names)
+    with pytest.raises(PresetError, match=r'such as \["observations=obs", "done=terminated"\]'):
+        reverie.train("iql", "Pendulum-v1", dataset="steps.parquet", dataset_rename=names)
+
+
+def test_a_missing_data_set_is_refused_with_the_setting_that_names_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the setting dataset names no file or folder") as raised:
+        reverie.train("iql", "Pendulum-v1", dataset=str(tmp_path / "none.parquet"), **RUN)
+    assert raised.value.filename == str(tmp_path / "none.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_column
 from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
+from reverie.agents.settings import PAIRS
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import DatasetError, DatasetSource, open_dataset
 from reverie.integrations.datasets.transitions import (
@@ -45,14 +47,16 @@ class DatasetSettings(ReplaySettings):
     the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
     fine-tuning after a run from a data set does."""
     dataset_rename: tuple[str, ...] = ()
-    """New names of the data set's columns, each as `old=new`: `["observations=obs", "done=terminated"]`. For Parquet
-    and LeRobot."""
+    """New names of the data set's columns, each as `old=new`: `["observations=obs", "done=terminated"]`. In
+    Python also a dict. For Parquet and LeRobot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for one in self.dataset_rename:
             if not all(one.partition("=")):
-                raise ValueError(f"dataset_rename has {one!r}, and each must be old=new")
+                raise ValueError(
+                    f"dataset_rename has {one!r}, and each must be old=new, such as {PAIRS['dataset_rename']}"
+                )
         if self.dataset and (self.num_actors, self.envs_per_actor) != (1, 1):
             raise ValueError(
                 f"num_actors is {self.num_actors} and envs_per_actor {self.envs_per_actor}: a dataset is read by one"
@@ -74,7 +78,11 @@ class DatasetSettings(ReplaySettings):
     def opened(self, columns: Sequence[str] | None = None) -> DatasetSource:
         """The data set, with its columns under their new names, or some of them. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
-        return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
+        try:
+            return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
+        except FileNotFoundError as error:
+            text = "the setting dataset names no file or folder"
+            raise FileNotFoundError(errno.ENOENT, text, self.dataset) from error
 
 
 class DatasetReader:

@@ -64,7 +64,7 @@ def test_a_column_of_another_name_that_ends_episodes_is_refused_with_its_remedy(
     source = open_dataset(write(terminated=np.zeros(6, bool), **{name: ENDS}))
     remedy = (
         rf"rename=\{{'{name}': 'truncated'\}} of open_dataset, --rename {name}=truncated of `reverie data` and"
-        rf" dataset_rename=\['{name}=truncated'\] of `train`"
+        rf" dataset_rename=\[\"{name}=truncated\"\] of `train` \(in a shell --set 'dataset_rename=\["
     )
     for options in ({"as_": "transitions"}, {"as_": "episodes"}, {"as_": "sequences", "length": 2}):
         with pytest.raises(DatasetError, match=f"column '{name}' ends episodes and is not read.*{remedy}"):

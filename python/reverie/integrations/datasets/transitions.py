@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -262,9 +263,10 @@ def _with_names(renames: dict[str, str]) -> str:
     """Advice to give columns other names, as each interface takes them."""
     pairs = [f"{old}={new}" for old, new in renames.items()]
     options = " ".join(f"--rename {pair}" for pair in pairs)
+    setting = f"dataset_rename={json.dumps(pairs)}"
     return (
-        f"rename={renames} of open_dataset, {options} of `reverie data` and dataset_rename={pairs} of `train` give"
-        " columns other names"
+        f"rename={renames} of open_dataset, {options} of `reverie data` and {setting} of `train` (in a shell"
+        f" --set '{setting}') give columns other names"
     )
 
 
