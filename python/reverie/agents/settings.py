@@ -104,7 +104,7 @@ def converted(name: str, hint: Any, value: Any) -> Any:
 
 def _pairs_of(value: Any) -> Any:
     """The words `old=new` of a dict of words; another value as it is."""
-    if isinstance(value, dict) and all(isinstance(word, str) for pair in value.items() for word in pair):
+    if isinstance(value, dict) and value and all(isinstance(word, str) for pair in value.items() for word in pair):
         return [f"{old}={new}" for old, new in value.items()]
     return value
 
