@@ -230,7 +230,7 @@ class ServerRestartedWarning(RuntimeWarning):
 
 
 class TrainingWarning(UserWarning):
-    """A run trains, but not as its user may expect: a setting has no effect, or a processor is slow at it."""
+    """A run trains, but not as its user may expect: a setting or column has no effect, or a processor is slow at it."""
 
 
 class ForkedError(ReplayError, RuntimeError):

@@ -260,7 +260,7 @@ def test_columns_of_other_names_get_those_of_transitions(small, tmp_path):
     table, names = pq.read_table(small), {"obs": "observations", "terminated": "done"}
     other = str(tmp_path / "other.parquet")
     pq.write_table(table.rename_columns([names.get(name, name) for name in table.column_names]), other)
-    with pytest.raises(ValueError, match=r"need the columns obs, terminated; .*dataset_rename= of `train` give"):
+    with pytest.raises(ValueError, match=r"need the columns obs, terminated; .*dataset_rename=\[.observations=obs.,"):
         Harness(dataset=other).actor.act()
     renamed = tuple(f"{new}={old}" for old, new in names.items())
     read = []

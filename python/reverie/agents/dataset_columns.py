@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from reverie.agents.actions import ActionEnumeration
 from reverie.agents.continuous import ActionScale
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError
+from reverie.agents.error_places import warn
 from reverie.agents.observations import ObservationLeaf, inexact, pack, part_of
 from reverie.integrations.datasets import DatasetSource
-from reverie.integrations.datasets.importing import require_transitions
+from reverie.integrations.datasets.transitions import FLAGS, next_name_of, require_transitions
 from reverie.specs import TensorSpec
 
 _LOG = logging.getLogger("reverie")
@@ -26,6 +27,8 @@ REMEDY = "name a data set of this environment"
 NEAR = 1e-3
 """How far a floating-point image may be outside of [0, 1], and an action of its bounds, as a share of their
 distance: a rounding error."""
+LONG_EPISODE = 10_000
+"""Rows of an episode, on average, above which its ends are most often not marked."""
 FIRST_ROWS = 1_000
 """Rows after which actions outside of the space are reported, if there are any."""
 
@@ -41,6 +44,34 @@ def require_columns(source: DatasetSource, spec: EnvSpec) -> None:
     for leaf in spec.parts:
         name = _name(leaf)
         _require_part(source, spec, leaf, _column(source, spec, name, _walk(columns["obs"], leaf.path)))
+
+
+def warn_of_unread(source: DatasetSource, spec: EnvSpec) -> None:
+    """Issue one `TrainingWarning` if columns are not read, or if most episodes have no end that is marked.
+
+    Counts the episodes in the columns that end or number them.
+    """
+    after = next_name_of(source)
+    read = {*map(_name, spec.parts), "action", "reward", *FLAGS}
+    unread = [path for path in source.columns if path not in read and path.partition("/")[0] != after]
+    if source.num_rows is None or not (unread or source.ends_by_flags):
+        return
+    episodes = source.count_episodes() or 1
+    endless = source.ends_by_flags and (episodes == 1 or source.num_rows > episodes * LONG_EPISODE)
+    if not (unread or endless):
+        return
+    names = f"the columns {', '.join(unread)} are not read, and " if unread else ""
+    remedy = ""
+    if endless:
+        remedy = (
+            ", because terminated and truncated end no others: mark the end of each in a column truncated, or number"
+            " them in a column episode"
+        )
+    elif unread and "truncated" not in source.columns:
+        remedy = ": if one of these columns ends episodes, give it the name truncated by dataset_rename"
+    warn(
+        f"{source.path}: {names}its {source.num_rows} rows are {episodes} episode{'s' if episodes > 1 else ''}{remedy}"
+    )
 
 
 def _walk(nest: Any, path: tuple[str, ...]) -> Any:

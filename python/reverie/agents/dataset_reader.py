@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -12,13 +13,21 @@ from typing import Any
 import numpy as np
 
 from reverie.agents.core import EnvironmentCrash, Stopwatch, WeightSource
-from reverie.agents.dataset_columns import RowReader, require_columns
+from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_columns, warn_of_unread
 from reverie.agents.environments import EnvSpec
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
+from reverie.agents.settings import PAIRS
 from reverie.errors import DeadlineExceededError
 from reverie.integrations.datasets import DatasetError, DatasetSource, open_dataset
-from reverie.integrations.datasets.importing import FLAGS, Append, appends, num_transitions
+from reverie.integrations.datasets.transitions import (
+    FLAGS,
+    Append,
+    appends,
+    next_name_of,
+    num_transitions,
+    require_consecutive,
+)
 
 EXPLORATION = (
     *("epsilon_start", "epsilon_end", "epsilon_steps", "random_hold"),
@@ -38,14 +47,16 @@ class DatasetSettings(ReplaySettings):
     the settings of exploration and `weights_period` have no effect. Without one, actors play it by the policy, as
     fine-tuning after a run from a data set does."""
     dataset_rename: tuple[str, ...] = ()
-    """New names of the data set's columns, each as `old=new`: `["observations=obs", "done=terminated"]`. For Parquet
-    and LeRobot."""
+    """New names of the data set's columns, each as `old=new`: `["observations=obs", "done=terminated"]`. In
+    Python also a dict. For Parquet and LeRobot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for one in self.dataset_rename:
             if not all(one.partition("=")):
-                raise ValueError(f"dataset_rename has {one!r}, and each must be old=new")
+                raise ValueError(
+                    f"dataset_rename has {one!r}, and each must be old=new, such as {PAIRS['dataset_rename']}"
+                )
         if self.dataset and (self.num_actors, self.envs_per_actor) != (1, 1):
             raise ValueError(
                 f"num_actors is {self.num_actors} and envs_per_actor {self.envs_per_actor}: a dataset is read by one"
@@ -67,7 +78,11 @@ class DatasetSettings(ReplaySettings):
     def opened(self, columns: Sequence[str] | None = None) -> DatasetSource:
         """The data set, with its columns under their new names, or some of them. Raises as `open_dataset` does."""
         names = (one.partition("=") for one in self.dataset_rename)
-        return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
+        try:
+            return open_dataset(self.dataset, columns=columns, rename={old: new for old, _, new in names} or None)
+        except FileNotFoundError as error:
+            text = "the setting dataset names no file or folder"
+            raise FileNotFoundError(errno.ENOENT, text, self.dataset) from error
 
 
 class DatasetReader:
@@ -96,6 +111,7 @@ class DatasetReader:
         self._discount, self._bound = config.discount, spec.reward_bound
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
+        warn_of_unread(self._source, spec)
         self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
@@ -125,8 +141,8 @@ class DatasetReader:
         self._sums.append((self._return, self._discounted))
         obs, reward = self._reader.observation(row.obs, row.row), self._reader.reward(row.reward, row.row)
         final = None
-        if row.final_obs is not None:  # of the next row, or of this one where the data set does not have that
-            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.row + 1)
+        if row.final_obs is not None:
+            final = obs if row.final_obs is row.obs else self._reader.observation(row.final_obs, row.final_row)
         self._return += reward
         if self._bound is not None:
             reward = min(max(reward, -self._bound), self._bound)
@@ -196,9 +212,13 @@ class DatasetReader:
 def _require_fitting(source: DatasetSource, spec: EnvSpec, config: DatasetSettings) -> None:
     """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
     require_columns(source, spec)
+    require_consecutive(source, FIRST_ROWS)
     if source.num_rows is None or source.num_rows <= config.capacity:
         return
-    items = num_transitions(config.opened(columns=[one for one in FLAGS if one in source.columns]))
+    items = num_transitions(
+        config.opened(columns=[one for one in FLAGS if one in source.columns]),
+        has_next=next_name_of(source) is not None,
+    )
     if items > config.capacity:
         raise DatasetError(
             f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"

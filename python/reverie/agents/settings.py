@@ -21,6 +21,8 @@ WORDS: dict[Any, str] = {
     tuple[str, ...]: 'a list of words such as ["one", "two"]',
 }
 """Types of settings, as error messages call them."""
+PAIRS = {"dataset_rename": '["observations=obs", "done=terminated"]'}
+"""Settings of words `old=new`, each with an example. A dict is converted to such words."""
 LONGEST = 500
 """The most characters of a value in an error message."""
 
@@ -87,16 +89,24 @@ def schedules_of(config: Any, env_steps: int, updates: int) -> dict[str, float]:
 
 def converted(name: str, hint: Any, value: Any) -> Any:
     """The value of the setting `name`, whose type is `hint`. Raises TypeError, which names it, for another type."""
+    words = words_of(hint)
+    if name in PAIRS:
+        value, words = _pairs_of(value), f"a list of words such as {PAIRS[name]}, or a dict"
     found = _of_type(hint, python_value(value))
     if found is _INVALID and callable(value) and not isinstance(value, type):
         kind = "function" if inspect.isroutine(value) else f"callable {type(value).__name__}"
-        raise TypeError(
-            f"{name} is a {kind}, and must be {words_of(hint)}: settings are saved in files{_instead(name)}"
-        )
+        raise TypeError(f"{name} is a {kind}, and must be {words}: settings are saved in files{_instead(name)}")
     if found is _INVALID:
         instead = "; arrays become a data set as a Parquet file (the guide 'Data sets')" if name == "dataset" else ""
-        raise TypeError(f"{name} is {_shown(value)}, and must be {words_of(hint)}{instead}")
+        raise TypeError(f"{name} is {_shown(value)}, and must be {words}{instead}")
     return found
+
+
+def _pairs_of(value: Any) -> Any:
+    """The words `old=new` of a dict of words; another value as it is."""
+    if isinstance(value, dict) and value and all(isinstance(word, str) for pair in value.items() for word in pair):
+        return [f"{old}={new}" for old, new in value.items()]
+    return value
 
 
 def _shown(value: Any) -> str:

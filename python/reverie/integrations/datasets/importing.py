@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple, cast, get_args
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from reverie import _checks, _native
 from reverie.client import Client
 from reverie.integrations.datasets.reports import Budget, Progress, TransferReport
-from reverie.integrations.datasets.sources import DatasetError, DatasetSource, EpisodeRow
-from reverie.specs import TensorSpec
+from reverie.integrations.datasets.sources import DatasetSource, EpisodeRow
+from reverie.integrations.datasets.transitions import appends, require_ends
 
 __all__ = ["As", "import_dataset"]
 
 #: The form that rows take; "auto" is the form before their export, and otherwise episodes, or items.
 As = Literal["auto", "items", "transitions", "sequences", "episodes"]
-#: The columns of a step that `transition_writer` takes by name.
-FLAGS = ("terminated", "truncated")
 
 
 def import_dataset(
@@ -54,9 +51,11 @@ def import_dataset(
             (`episode_writer`). "sequences": overlapping parts of each episode (`sequence_writer`). "transitions":
             n-step transitions (`transition_writer`) with `obs`, `action`, `reward`, `discount` and `next_obs`; they
             need the columns `obs`, `action`, `reward` and `terminated`, where `truncated` is read if it is there, and
-            further columns become columns of the transitions. A step whose next observation is not in the data set
-            makes no transition, unless it terminated: its `next_obs` is then its `obs`, and its `discount` 0. "auto":
-            "episodes" where rows are steps, otherwise "items"; a table that was exported comes back as it was.
+            further columns become columns of the transitions. Next observations (`next_obs`, `next_observation` or
+            `next_observations`) must be those of the rows that follow, and are the last ones of episodes. A step whose
+            next observation is not in the data set makes no transition, unless it terminated: its `next_obs` is then
+            its `obs`, and its `discount` 0. "auto": "episodes" where rows are steps, otherwise "items"; a table that
+            was exported comes back as it was.
         n_step, discount: of transitions.
         length, period, burn_in: of sequences; `period` defaults to `length`.
         priority: of every item; None takes the data set's, and where it has none the writers' default.
@@ -70,7 +69,8 @@ def import_dataset(
         the numbers of rows, episodes, items and bytes.
 
     Raises:
-        DatasetError: for damaged files, or columns that `as_` needs and the data set lacks.
+        DatasetError: for damaged files, columns that `as_` needs and the data set lacks, a column of another name
+            that ends episodes, a flag that is neither 0 nor 1, or transitions in another order than they were made.
         ValueError: for arguments that do not fit `as_`.
         SignatureError: for rows that the table refuses.
         UnknownTableError, DeadlineExceededError, ClosedError. Items that were inserted before an error stay.
@@ -88,6 +88,8 @@ def import_dataset(
     budget = Budget(max_bytes, max_steps, max_episodes)
     report = TransferReport(str(source.path), source.format, table, as_)
     fill = _Import(client, table, source, budget, report, progress, priority, timeout)
+    if as_ != "items":
+        require_ends(source)
     client.can_insert(table, timeout=timeout)  # Raises UnknownTableError before a file is read.
     if as_ == "items":
         fill.items()
@@ -213,137 +215,6 @@ class _Import:
         if self._progress is not None:
             self._report.seconds = time.monotonic() - self.started
             self._progress(self._report)
-
-
-class Append(NamedTuple):
-    """A step of a data set as the arguments of `TransitionWriter.append`, with autoreset "disabled"."""
-
-    obs: Any
-    action: Any
-    reward: Any
-    terminated: bool
-    truncated: bool
-    final_obs: Any
-    """The last observation of an episode that ends here; None if it goes on, or if that is not in the data set."""
-    extras: dict[str, Any] | None
-    cut: bool
-    """Whether its episode ends here without a last observation: `end_episodes` follows."""
-    row: int = 0
-    """The number of its row in the data set, from 0. That of `final_obs` is the next one, where it is not `obs`."""
-
-
-def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
-    """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
-
-    Raises:
-        DatasetError: for a data set without the columns that transitions need, and for episodes that go on after their
-            end.
-    """
-    split, over = _Split(source), False
-    for number, (step, after) in enumerate(_pairs(source.steps() if steps is None else steps)):
-        follows = after is not None and not step.is_last
-        if over:  # The last observation, which the step before ended in.
-            if not step.is_last:
-                where = f"{source.path}, episode {step.episode}"
-                raise DatasetError(f"{where}: it has steps after the one that ended it; number its episodes apart")
-            over = False
-            continue
-        row = split(step.data)
-        final = after.data["obs"] if follows and after is not None else None
-        if final is None and row.terminated:
-            final = row.obs
-        ended = (row.terminated or row.truncated) and final is not None
-        yield row._replace(
-            terminated=row.terminated and ended,
-            truncated=row.truncated and ended,
-            final_obs=final if ended else None,
-            cut=not ended and not follows,
-            row=number,
-        )
-        over = ended and follows
-
-
-def require_transitions(source: DatasetSource) -> None:
-    """Raises DatasetError for a data set without the columns that transitions need. Reads no rows."""
-    _Split(source)
-
-
-def num_transitions(source: DatasetSource) -> int:
-    """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
-
-    The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
-    last observation, of the step before.
-    """
-    starts, terminated, ended, before = [], [], [], None
-    for block in source.blocks():
-        assert block.episodes is not None
-        if not len(block):
-            continue
-        named = dict(zip(source.structure.paths, block.columns, strict=True))
-        flags = {name: named[name].reshape(len(block)).astype(bool) for name in FLAGS if name in named}
-        previous = block.episodes[0] - 1 if before is None else before
-        starts.append(block.episodes != np.concatenate([[previous], block.episodes[:-1]]))
-        terminated.append(flags["terminated"])
-        ended.append(np.logical_or.reduce(list(flags.values())))
-        before = block.episodes[-1]
-    if not starts:
-        return 0
-    first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
-    last = np.append(first[1:], True)
-    after_end = ~first & np.insert(over[:-1], 0, False)
-    return len(first) - int(np.count_nonzero(last & ~(final & ~after_end)))
-
-
-class _Split:
-    """Divides steps into the arguments of `TransitionWriter.append`.
-
-    Raises:
-        DatasetError: for a data set without the columns that transitions need.
-    """
-
-    def __init__(self, source: DatasetSource) -> None:
-        probe = source.structure.unflatten(source.specs)
-        names = list(probe) if isinstance(probe, dict) else []
-        missing = [name for name in ("obs", "action", "reward", "terminated") if name not in names]
-        if missing:
-            raise DatasetError(
-                f"{source.path}: transitions need the columns {', '.join(missing)}; it has {', '.join(names) or 'none'}"
-                f" ({_hint(names)})"
-            )
-        for name in ("reward", *(flag for flag in FLAGS if flag in names)):
-            spec = probe[name]
-            if not isinstance(spec, TensorSpec) or spec.shape not in ((), (1,)) or spec.dtype.kind not in "biuf":
-                raise DatasetError(f"{source.path}: column '{name}' must be a number for each step, got {probe[name]}")
-        self._arrays = {name for name in ("reward", *FLAGS) if name in names and probe[name].shape}
-        self._has_truncated = "truncated" in names
-        self._extras = [name for name in names if name not in ("obs", "action", "reward", *FLAGS)]
-
-    def __call__(self, data: dict[str, Any]) -> Append:
-        if self._arrays:
-            # Some programs store a number as an array of one number.
-            data = {name: value[0] if name in self._arrays else value for name, value in data.items()}
-        return Append(
-            data["obs"],
-            data["action"],
-            data["reward"],
-            bool(data["terminated"]),
-            self._has_truncated and bool(data["truncated"]),
-            None,
-            {name: data[name] for name in self._extras} if self._extras else None,
-            False,
-        )
-
-
-def _hint(names: Sequence[str]) -> str:
-    """Advice about missing columns."""
-    if "discount" in names and "next_obs" in names:
-        return "its rows are items of a replay table, each a transition of its own and not steps: import them as items"
-    return "rename= of open_dataset, --rename of `reverie data` and dataset_rename= of `train` give columns other names"
-
-
-def _pairs(steps: Iterator[EpisodeRow]) -> Iterator[tuple[EpisodeRow, EpisodeRow | None]]:
-    """Each step with the next one; the last with None."""
-    return itertools.pairwise(cast("Iterator[EpisodeRow]", itertools.chain(steps, [None])))
 
 
 def _filled(priorities: Any, rows: int) -> Any:

@@ -21,7 +21,15 @@ except ImportError as error:
 from reverie import _native
 from reverie.integrations.datasets import arrow_columns, nests
 from reverie.integrations.datasets.drafts import draft_of, publish
-from reverie.integrations.datasets.sources import DatasetError, DatasetSource, Layout, RowBlock, chosen, nest_of
+from reverie.integrations.datasets.sources import (
+    DatasetError,
+    DatasetSource,
+    Layout,
+    RowBlock,
+    chosen,
+    flags_of,
+    nest_of,
+)
 from reverie.specs import TensorSpec
 
 __all__ = ["ParquetSource", "ParquetWriter"]
@@ -155,6 +163,7 @@ class ParquetSource(DatasetSource):
         flags = [path for path in ("terminated", "truncated") if path in self.structure.paths]
         self._flags = [self.structure.paths.index(path) for path in flags]
         self.layout = "steps" if self._episode is not None or self._flags else "items"
+        self.ends_by_flags = self._episode is None and bool(self._flags)
         self.num_episodes = None
 
     def _first_batch(self, paths: list[str]) -> pa.RecordBatch:
@@ -169,13 +178,14 @@ class ParquetSource(DatasetSource):
         rows = max(1, min(8192, BLOCK_BYTES // max(size, 1))) if size is not None else 512
         names = sorted({column.path for column in self._columns})
         extra = [name for name in (self._episode, self._priority) if name is not None]
-        passed = 0
+        passed = row = 0
         for number, path in enumerate(self._files):
             if self._is_ours and self._episode is not None:
                 passed = number << 40  # The episodes of each file are numbered from 0.
             with damage_named(path), pq.ParquetFile(path, buffer_size=READ_BYTES) as file:
                 for batch in batches_of(file, rows, [*names, *extra]):
-                    block = self._block(batch, passed)
+                    block = self._block(batch, passed, row)
+                    row += len(block)
                     yield block
                     if block.episodes is not None and self._episode is None and len(block):
                         passed = int(block.episodes[-1]) + self._ends(block, len(block) - 1)
@@ -193,7 +203,7 @@ class ParquetSource(DatasetSource):
                 before = numbers[-1]
         return self.num_episodes
 
-    def _block(self, batch: pa.RecordBatch, passed: int) -> RowBlock:
+    def _block(self, batch: pa.RecordBatch, passed: int, row: int) -> RowBlock:
         columns = [column.read(_inner(batch, column.path)) for column in self._columns]
         episodes = priorities = None
         if self._episode is not None:
@@ -203,7 +213,7 @@ class ParquetSource(DatasetSource):
         elif self.layout == "steps":
             ends = np.zeros(batch.num_rows, bool)
             for index in self._flags:
-                ends |= columns[index].astype(bool).reshape(batch.num_rows)
+                ends |= flags_of(columns[index], self.structure.paths[index], self.path, row)
             episodes = passed + np.concatenate([[0], np.cumsum(ends)[:-1]]).astype(np.int64)
         if self._priority is not None:
             priorities = batch.column(self._priority).to_numpy(zero_copy_only=False)

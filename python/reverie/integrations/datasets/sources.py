@@ -84,6 +84,8 @@ class DatasetSource(abc.ABC):
     specs: list[TensorSpec]
     #: The number of episodes; None where that is only known after reading all rows, or there are none.
     num_episodes: int | None
+    #: True where rows have no number of their episode, which ends where `terminated` or `truncated` is true.
+    ends_by_flags: bool = False
     #: The number of rows; None where that is only known after reading them.
     num_rows: int | None
 
@@ -160,6 +162,22 @@ def mismatch(column: npt.NDArray[Any], spec: TensorSpec) -> str | None:
     if same_dtype and column.shape[1:] == spec.shape:
         return None
     return f"{column.dtype} {list(column.shape[1:])}, before it was {spec.dtype} {list(spec.shape)}"
+
+
+def flags_of(column: npt.ArrayLike, name: str, path: object, row: int) -> npt.NDArray[np.bool_]:
+    """The flags of consecutive rows, `[N]` or `[N, 1]`, as booleans `[N]`; `row` is the number of the first row.
+
+    Raises:
+        DatasetError: for a value other than 0 and 1.
+    """
+    values = np.asarray(column).reshape(-1)
+    invalid = np.flatnonzero((values != 0) & (values != 1))
+    if len(invalid):
+        raise DatasetError(
+            f"{path}, row {row + invalid[0]} (from 0): column '{name}' is {values[invalid[0]]!s}, and a flag must be 0"
+            " or 1"
+        )
+    return values.astype(bool)
 
 
 def nest_of(columns: Mapping[str, Any]) -> dict[str, Any]:
