@@ -18,11 +18,12 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from reverie._goals import PARTS, rewards_of
+from reverie._goals import PARTS, rewards_from
 from reverie.agents import preset_choice
 from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.core import Preset
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
+from reverie.agents.error_places import place_of
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import AsRows, ObservationLeaf, is_mixed
 from reverie.agents.wrappers import ActionsFromZero, FlatActions
@@ -151,15 +152,40 @@ class GoalFunctions(NamedTuple):
     wrappers: tuple[str, ...] = ()
     """The wrappers of the environment, which may change rewards; the outermost is the first."""
 
+    env_id: str = "the environment"
+    """The environment's name in errors."""
+
     def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
-        """The rewards `[N]` of goals `[N, ...]`."""
-        return rewards_of(self.reward, achieved, desired, [{}] * len(achieved))
+        """The rewards `[N]` of goals `[N, ...]`.
+
+        Raises `UnsupportedEnvironmentError` if the function raises, or does not return one finite number for each.
+        """
+        infos: list[dict[str, Any]] = [{} for _ in achieved]
+        try:
+            returned = self.reward(achieved, desired, infos)
+        except Exception as error:
+            raise self._raised("compute_reward", "arrays [N, ...] of goals and a list of empty infos", error) from error
+        try:
+            return rewards_from(returned, achieved, desired)
+        except (TypeError, ValueError) as error:
+            raise UnsupportedEnvironmentError(f"her is set, and {self.env_id} cannot be relabelled: {error}") from error
 
     def ends(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Whether steps that achieved goals `[N, ...]` terminate, `[N]`; None without `compute_terminated`."""
+        """Whether steps that achieved goals `[N, ...]` terminate, `[N]`; None without `compute_terminated`.
+
+        Raises `UnsupportedEnvironmentError` if the function raises, or does not return true or false.
+        """
         if self.terminated is None:
             return None
-        return np.array([bool(self.terminated(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
+        try:
+            return np.array([bool(self.terminated(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
+        except Exception as error:
+            raise self._raised("compute_terminated", "two goals and an empty info", error) from error
+
+    def _raised(self, method: str, arguments: str, error: Exception) -> UnsupportedEnvironmentError:
+        return UnsupportedEnvironmentError(
+            f"her is set, and {method} of {self.env_id} cannot be used: {place_of(error)}; it is called with {arguments}"
+        )
 
 
 def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
@@ -187,7 +213,7 @@ def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
         if not isinstance(inner, KEEPS_REWARDS):
             wrappers.append(type(inner).__name__)
         inner = inner.env
-    return GoalFunctions(reward, ends, tuple(wrappers))
+    return GoalFunctions(reward, ends, tuple(wrappers), env_id)
 
 
 _OF_ACTIONS = (ActionsFromZero, ActionsOfSpace, FlatActions)
@@ -196,13 +222,33 @@ KEEPS_REWARDS = (*_OF_ACTIONS, AsRows, FirstStepChecked, OrderEnforcing, Passive
 
 
 def require_goals(spec: EnvSpec) -> None:
-    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled, which is made for this."""
-    GoalRows(spec)
-    envs = make_vector(spec, 1)
+    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled.
+
+    It is made and reset for this, and its goal functions are called with the goals of its first observation.
+    """
+    goals, envs = GoalRows(spec), make_vector(spec, 1)
     try:
-        goal_functions(envs, spec.env_id)
+        first = _first_rows(envs)
+        functions = goal_functions(envs, spec.env_id)
+        if first is not None:
+            achieved, desired = (goals.original(part(first)) for part in (goals.achieved, goals.desired))
+            # The second pair are equal goals, as every substitute goal is in the step that achieved it.
+            pairs = np.concatenate([achieved, desired]), np.concatenate([desired, desired])
+            functions.rewards(*pairs)
+            functions.ends(*pairs)
     finally:
         envs.close()
+
+
+def _first_rows(envs: Any) -> NDArray[Any] | None:
+    """The rows `[1, W]` of a reset; None if it raises, which the run reports with the seed and the step."""
+    try:
+        rows, _ = envs.reset(seed=0)
+    except UnsupportedEnvironmentError:
+        raise
+    except Exception:
+        return None
+    return np.asarray(rows)
 
 
 class GoalCheck:

@@ -85,6 +85,91 @@ def test_an_environment_without_compute_reward_is_refused_by_name():
         Harness("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
 
 
+class NotFinite(Counter):
+    def compute_reward(self, achieved, desired, info):
+        with np.errstate(divide="ignore"):
+            return 1 / np.abs(np.asarray(achieved) - desired)[..., 0]
+
+
+class FewRewards(Counter):
+    def compute_reward(self, achieved, desired, info):
+        return -1.0
+
+
+class NeedsInfo(Counter):
+    def step(self, action):
+        self.steps += 1
+        return self.observe(), -1.0, False, self.steps == self.length, {}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired)[..., 0] * info["scale"]
+
+
+class BrokenEnds(Counter):
+    def compute_terminated(self, achieved, desired, info):
+        return achieved.missing == desired
+
+
+def line_of(text):
+    return 1 + next(i for i, line in enumerate(Path(__file__).read_text().splitlines()) if text in line)
+
+
+BROKEN = [
+    (NotFinite, "compute_reward returned inf for the achieved goal [100.] and the desired goal [100.]; it must return"),
+    (FewRewards, "compute_reward returned the shape () for 2 goals; it must return one reward for each"),
+    (NeedsInfo, f"{__file__}, line {line_of('* info[')}); it is called with arrays [N, ...] of goals and a list of"),
+    (BrokenEnds, f"{__file__}, line {line_of('return achieved.missing')}); it is called with two goals and an empty"),
+]
+
+
+@pytest.mark.parametrize(("env", "text"), BROKEN, ids=lambda one: getattr(one, "__name__", ""))
+def test_goal_functions_that_fail_are_refused_by_name_and_place_before_a_run_starts(env, text):
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match=f"^her is set, and .*{env.__name__} can") as caught:
+        plan(DQN, env, config=config)
+    assert text in str(caught.value)
+
+
+class NearPoles(Counter):
+    """The goal of its own episodes has finite rewards, and that of a step in which the place is 3 has not."""
+
+    def compute_reward(self, achieved, desired, info):
+        distance = np.abs(np.asarray(achieved) - desired)[..., 0]
+        return np.where(np.asarray(desired)[..., 0] == 3, np.nan, -distance)
+
+
+def test_a_reward_of_a_substitute_goal_that_is_not_finite_ends_the_run_with_both_goals():
+    harness = Harness("dqn", NearPoles, her="future", n_step=1, learning_starts=10)
+    message = r"NearPoles cannot be relabelled: compute_reward returned nan for .* the desired goal \[3\.\];"
+    with pytest.raises(UnsupportedEnvironmentError, match=message):
+        harness.act(30)
+
+
+class BreaksLater(Counter):
+    def compute_terminated(self, achieved, desired, info):
+        if desired[0] == 3:
+            raise RuntimeError("no such place")
+        return False
+
+
+def test_a_goal_function_that_raises_during_a_run_is_named_with_its_place():
+    harness = Harness("dqn", BreaksLater, her="future", n_step=1, learning_starts=10)
+    line = line_of('raise RuntimeError("no such place")')
+    message = rf"compute_terminated of .*BreaksLater cannot be used: RuntimeError: no such place \(.*line {line}\)"
+    with pytest.raises(UnsupportedEnvironmentError, match=message):
+        harness.act(30)
+
+
+class CannotReset(Counter):
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("broken")
+
+
+def test_an_environment_whose_reset_raises_is_left_to_the_run_which_reports_it():
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    plan(DQN, CannotReset, config=config)
+
+
 def in_a_list(num_envs, mode="NEXT_STEP"):
     return SyncVectorEnv([Counter] * num_envs, autoreset_mode=AutoresetMode[mode])
 
