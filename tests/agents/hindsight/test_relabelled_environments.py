@@ -13,8 +13,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from reverie.agents import find, presets
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError
+from reverie.agents.goal_functions import GoalCheck, GoalFunctions
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH
-from reverie.agents.hindsight import GoalCheck, GoalFunctions, without_returns
+from reverie.agents.hindsight import without_returns
 from reverie.agents.wrappers import ActionsFromZero, FlatActions
 from reverie.runners import plan, train
 
