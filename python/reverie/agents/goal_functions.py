@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reverie._goals import rewards_from
 from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.env_errors import UnsupportedEnvironmentError
-from reverie.agents.error_places import place_of
+from reverie.agents.error_places import place_of, warn
 from reverie.agents.first_step import FirstStepChecked
 from reverie.agents.observations import AsRows
 from reverie.agents.wrappers import ActionsFromZero, FlatActions
@@ -123,10 +123,14 @@ class GoalCheck:
     """The share of steps that may differ: float32 goals may lie on the other side of a threshold."""
     TOLERANCE = 1e-3
     """The difference of rewards, in the largest reward of the episode, that is no difference."""
+    NEAR = 0.05
+    """The difference from the reward of equal goals, in the range of the episode's rewards, of a goal that is achieved:
+    an environment ends within some distance of it."""
 
     def __init__(self, env_id: str) -> None:
         self._env_id = env_id
         self._steps = 0
+        self._has_warned = False
         self._different = {"compute_reward": 0, "compute_terminated": 0}
 
     def add(
@@ -134,7 +138,8 @@ class GoalCheck:
     ) -> None:
         """Compare the steps of an episode, whose goals are `[T, ...]`.
 
-        Raises `UnsupportedEnvironmentError` if at least two steps of all episodes, and more than `MOST`, differ.
+        Warns once if the environment terminates where its goal is achieved, and has no `compute_terminated`. Raises
+        `UnsupportedEnvironmentError` if at least two steps of all episodes, and more than `MOST`, differ.
         """
         self._steps += len(steps)
         given, computed = np.array([step.reward for step in steps]), functions.rewards(achieved, desired)
@@ -145,6 +150,21 @@ class GoalCheck:
         if ends is not None:
             terminated = np.array([step.terminated for step in steps])
             self._count("compute_terminated", terminated, ends, terminated != ends, functions)
+        elif steps[-1].terminated and not self._has_warned:
+            self._warn_of_success(computed, achieved, functions)
+
+    def _warn_of_success(self, computed: NDArray[np.float32], achieved: NDArray[Any], functions: GoalFunctions) -> None:
+        """Warn if the last step, which terminated, has the reward of a goal that is achieved; others have less."""
+        (success,) = functions.rewards(achieved[-1:], achieved[-1:])
+        largest = float(success - computed.min())
+        if largest <= 0 or success - computed[-1] > self.NEAR * largest:
+            return
+        self._has_warned = True
+        warn(
+            f"{self._env_id} terminates where its goal is achieved, and has no compute_terminated: items with other"
+            ' goals do not end where they achieve theirs, and with her="episode" some end where they do not. Define'
+            " compute_terminated(achieved_goal, desired_goal, info), which returns whether a step ends the episode"
+        )
 
     def _count(
         self,

@@ -1,6 +1,7 @@
 """Environments, vectors, wrappers and settings that hindsight takes, and errors for the others."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -10,6 +11,7 @@ from goal_counters import DQN, Counter, Harness, episode
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
 
+import reverie
 from reverie.agents import find, presets
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError
@@ -285,6 +287,60 @@ def test_one_step_in_a_thousand_may_differ_since_goals_are_rounded():
         check.add(steps, goals, desired, functions)
     with pytest.raises(UnsupportedEnvironmentError, match="4 of 3,016 steps differ"):
         check.add(steps, goals, desired, functions)
+
+
+class Stops(Counter):
+    """Terminates within half a step of the goal, which is the place 3, or at the place 2, which is a failure."""
+
+    def __init__(self, last=3):
+        super().__init__(length=last, terminates=True)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs | {"desired_goal": np.array([3], np.float32)}, info
+
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        obs["desired_goal"] = np.array([3], np.float32)
+        return obs, float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {})), *rest
+
+    def compute_reward(self, achieved, desired, info):
+        return (np.abs(np.asarray(achieved) - desired)[..., 0] < 0.5) - np.float32(1)
+
+
+class Judges(Stops):
+    def compute_terminated(self, achieved, desired, info):
+        return bool(achieved[0] == desired[0])
+
+
+def warnings_of(env, name="dqn"):
+    harness = Harness(name, env, her="episode", n_step=1, learning_starts=10)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        harness.act(30)
+    return [str(one.message) for one in found if issubclass(one.category, reverie.TrainingWarning)]
+
+
+def test_an_environment_that_terminates_at_success_without_the_function_of_ends_is_warned_of_once():
+    (text,) = warnings_of(Stops)
+    assert "Stops terminates where its goal is achieved, and has no compute_terminated: " in text
+    assert 'with her="episode" some end where they do not. Define compute_terminated(' in text
+
+
+@pytest.mark.parametrize("env", [Judges, "ReverieCounter-v0", "ReverieTerminatedCounter-v0", REACH, BIT_FLIPS])
+def test_ends_by_failure_or_with_the_function_of_ends_have_no_warning(env):
+    assert warnings_of(env, "sac" if env == REACH else "dqn") == []
+    assert warnings_of(f"{__name__}:Stops(last=2)") == []
+
+
+def test_the_warning_is_also_for_rewards_that_are_distances():
+    """Terminated at 0.2 from the goal, of an episode that began at 8."""
+    goals = np.array([[2], [5], [9.8]], np.float32)
+    steps = [step._replace(reward=place - 10.0) for step, place in zip(episode(3), goals[:, 0], strict=True)]
+    steps[-1] = steps[-1]._replace(terminated=True)
+    functions, check = GoalFunctions(Counter().compute_reward, None), GoalCheck("E-v0")
+    with pytest.warns(reverie.TrainingWarning, match="E-v0 terminates where its goal is achieved"):
+        check.add(steps, goals, np.full_like(goals, 10), functions)
 
 
 def test_wrong_settings_are_refused_by_name():
