@@ -208,6 +208,7 @@ class OwnVector:
         observations, reward, terminated, truncated, info = self._envs.step(
             np.asarray(actions, dtype=self._action_dtype)
         )
+        report_masks(self._source.env_id, info)
         rows = self._all_rows("step", observations)
         reward = self._of_all("the reward", np.array(reward, dtype=np.float64))
         terminated = self._of_all("terminated", np.array(terminated, dtype=bool))
