@@ -341,6 +341,8 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         self.render_mode = "rgb_array" if render else None
         self.leaves = self._vector.leaves
         self.observation_space, self.action_space = row_space(self.leaves), envs.single_action_space
+        self.own_space = envs.single_observation_space
+        """The space of the observations as the vector returns them."""
         self.reward_threshold: float | None = getattr(envs.spec, "reward_threshold", None)
         """The threshold of the library's own specification, if it has one."""
 

@@ -168,7 +168,7 @@ class Topology:
         """A sentence about settings that rarely fit together; empty if there is none."""
         settings = self.config, self.needs, self.run
         no_update = no_update_note(*settings)
-        notes = [no_update]
+        notes = [self.env.note, no_update]
         if not no_update:
             notes += [warmup_note(*settings), annealing_note(*settings)]
             notes += [unfinished_note(self.config, self.env, self.needs, self.run)]
