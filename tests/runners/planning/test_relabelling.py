@@ -1,5 +1,7 @@
 """Notes about runs in which hindsight adds items, and `samples_per_insert` counts them."""
 
+import dataclasses
+
 import pytest
 
 pytest.importorskip("torch")
@@ -8,6 +10,7 @@ from reverie import agents
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH
 from reverie.agents.presets import changed
 from reverie.runners import plan
+from reverie.runners.planning.relabelling import relabelling_note
 
 
 def note(name, env_id, path=None, **changes):
@@ -24,6 +27,14 @@ def test_hindsight_with_the_ratio_of_the_preset_is_noted_with_the_number_of_upda
         f" in place of {ratio:g} would keep their number"
     )
     assert "her adds 2 items for each step, " in note("dqn", BIT_FLIPS, her="final", her_k=2)
+
+
+def test_a_preset_that_was_made_for_hindsight_has_no_note():
+    config = agents.find("dqn").load_preset(BIT_FLIPS).config
+    own = dataclasses.replace(config, her="future")
+    assert relabelling_note(own, (config,)) != ""
+    assert relabelling_note(own, (own,)) == ""
+    assert relabelling_note(config, (config,)) == ""
 
 
 @pytest.mark.parametrize(("name", "env_id"), [("dqn", BIT_FLIPS), ("sac", REACH)])

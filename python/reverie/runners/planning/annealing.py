@@ -40,7 +40,9 @@ def warmup_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
     Empty, too, where the settings do not determine how many steps an update takes.
     """
     updates, made = getattr(config, "warmup_updates", 0), updates_of_run(config, needs, run)
-    if made is None or made >= updates:
+    if made is None:
+        return ""
+    if made >= updates:
         return ""
     one = hasattr(config, "learning_rate")
     rate = f"the learning rate rises to {made / updates:.2g} of {config.learning_rate:g}" if one else ""
