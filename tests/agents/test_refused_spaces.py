@@ -85,6 +85,21 @@ def test_a_mask_of_actions_is_reported_once_for_each_environment(caplog):
     assert reported == ["ReverieMasked-v0 has an action_mask", "ReverieMaskedRow-v0 has an action_mask"]
 
 
+def test_a_mask_that_only_steps_have_in_their_info_is_reported_too(caplog):
+    class MaskedLater(Sampled):
+        def step(self, action):
+            return (*super().step(action)[:4], {"action_mask": np.ones(2, np.int8)})
+
+    kwargs = {"observations": spaces.Box(-1, 1, (2,), np.float32), "actions": spaces.Discrete(2)}
+    gymnasium.register("ReverieMaskedLater-v0", MaskedLater, kwargs=kwargs, disable_env_checker=True)
+    envs = make_vector(describe("ReverieMaskedLater-v0"), 2)
+    envs.reset(seed=0)
+    for _ in range(2):
+        envs.step(np.array([0, 1]))
+    reported = [record.getMessage().split(",")[0] for record in caplog.records]
+    assert reported == ["ReverieMaskedLater-v0 has an action_mask"]
+
+
 NESTED_ACTIONS = {
     "Numbers": spaces.Dict(
         arm=spaces.Tuple((spaces.Box(-1, 2, (2, 2), np.float32), spaces.Box(0, 1, (), np.float32))),

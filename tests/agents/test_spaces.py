@@ -1,6 +1,7 @@
 """Observations and actions of every space: packed into rows, read by networks, played by agents."""
 
 import dataclasses
+import functools
 
 import gymnasium
 import numpy as np
@@ -22,7 +23,7 @@ from reverie.agents.environments import (  # noqa: E402
 )
 from reverie.agents.inputs import ObservationReader, Statistics, front, front_sizes  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
-from reverie.agents.observations import leaves_of, pack, part_of  # noqa: E402
+from reverie.agents.observations import image_note, leaves_of, pack, part_of  # noqa: E402
 from reverie.agents.policies import TrainedPolicy, require_categories  # noqa: E402
 from reverie.agents.policy_records import TrainingRun  # noqa: E402
 from reverie.runners import Evaluator, plan, train  # noqa: E402
@@ -54,6 +55,81 @@ class Anything(gymnasium.Env):
         self.steps += 1
         reward = self.scale * float(np.ravel(action)[0] == 1)
         return self.observation_space.sample(), reward, False, self.steps == self.length, {}
+
+
+LOOKS = [
+    (spaces.Box(0, 255, (24, 32, 3), np.float32), "float32 of shape (24, 32, 3) within [0, 255]"),
+    (spaces.Box(-1, 1, (3, 24, 32), np.float64), "float64 of shape (3, 24, 32) within [-1, 1]"),
+    (spaces.Box(-np.inf, np.inf, (24, 32, 3), np.float32), "float32 of shape (24, 32, 3) within [-inf, inf]"),
+    (spaces.Box(0, 255, (24, 32, 3), np.int64), "int64 of shape (24, 32, 3) within [0, 255]"),
+    (spaces.Box(0, 1, (28, 28), np.float32), "float32 of shape (28, 28) within [0, 1]"),
+    (spaces.Box(0, 1, (8, 8, 12), np.int8), "int8 of shape (8, 8, 12) within [0, 1]"),
+]
+
+
+@pytest.mark.parametrize(("space", "form"), LOOKS, ids=[form for _, form in LOOKS])
+def test_an_array_that_looks_like_an_image_and_is_read_as_numbers_is_noted_with_the_rule(space, form):
+    make = functools.partial(Anything, actions=spaces.Discrete(2))
+    gymnasium.register("ReverieLooks-v0", make, kwargs={"observations": space}, disable_env_checker=True)
+    topology = plan(agents.find("ppo"), "ReverieLooks-v0")
+    assert topology.note == (
+        f"an observation of ReverieLooks-v0 is {form}, and is read as a vector: an image, which convolutions read, is"
+        " uint8 or bool, or has floats within [0, 1] and three axes. If it is one, name a wrapper that converts it in"
+        " wrappers"
+    )
+    assert not topology.env.has_images
+    nested = spaces.Dict(eyes=spaces.Tuple((space, spaces.Box(0, 255, (24, 32, 3), np.uint8))), x=spaces.Discrete(2))
+    del gymnasium.registry["ReverieLooks-v0"]
+    gymnasium.register("ReverieLooks-v0", make, kwargs={"observations": nested}, disable_env_checker=True)
+    assert plan(agents.find("ppo"), "ReverieLooks-v0").note.startswith(
+        f"the part eyes/0 of observations of ReverieLooks-v0 is {form}, and is read as a vector: "
+    )
+    del gymnasium.registry["ReverieLooks-v0"]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (24, 32, 3), np.uint8),
+        spaces.Box(0, 1, (24, 32, 3), np.float32),
+        spaces.Box(-np.inf, np.inf, (16, 12), np.float32),
+        spaces.Box(-1, 1, (5, 12), np.float32),
+        spaces.Box(-1, 1, (3, 3, 2), np.float32),
+        spaces.Box(-1, 1, (100,), np.float32),
+        spaces.Box(-1, 1, (64, 64, 64), np.float32),
+    ],
+    ids=str,
+)
+def test_images_and_arrays_of_other_shapes_have_no_note(space):
+    assert image_note("E-v0", space) == ""
+
+
+def test_a_vector_of_environments_has_the_note_and_own_layers_which_read_arrays_as_they_are_have_none():
+    topology = plan(agents.find("ppo"), f"{__name__}:floats_in_a_vector")
+    assert "floats_in_a_vector is float32 of shape (24, 32, 3) within [0, 255], and is read as" in topology.note
+    own = EnvSettings(network=f"{__name__}:flat_layers")
+    assert describe(f"{__name__}:floats_in_a_vector", own).note == ""
+
+
+def test_a_policys_file_has_no_note_and_gives_the_same_spec(tmp_path):
+    spec = describe(f"{__name__}:floats_in_a_vector")
+    assert spec.note
+    agent = agents.find("ppo")
+    config = agent.load_preset(spec.env_id).config
+    made = agent.make_policy(spec, config)
+    policy = TrainedPolicy(agent, "ppo", spec, config, TrainingRun(0, 1, 1, None), made, None, np.random.default_rng(0))
+    policy.save(tmp_path / "policy.safetensors")
+    found = reverie.load_policy(tmp_path / "policy.safetensors")
+    assert (found.spec, found.spec.note) == (spec, "")
+
+
+def floats_in_a_vector(num_envs):
+    space = spaces.Box(0, 255, (24, 32, 3), np.float32)
+    return gymnasium.vector.SyncVectorEnv([lambda: Anything(space, spaces.Discrete(2))] * num_envs)
+
+
+def flat_layers(spec):
+    return torch.nn.Flatten()
 
 
 def test_bytes_are_divided_by_the_largest_value_of_their_space():

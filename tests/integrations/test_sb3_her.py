@@ -163,6 +163,15 @@ def test_a_compute_reward_of_single_goals_is_refused():
         ours.sample(10)
 
 
+def test_a_reward_of_a_virtual_transition_that_is_not_finite_is_refused_with_its_goals():
+    ours = filled()
+    ours.env.env_method = lambda name, achieved, *rest, **options: [np.full(len(achieved), np.nan)]
+    with pytest.raises(
+        ValueError, match=r"compute_reward returned nan for the achieved goal \[.*\] and the desired goal"
+    ):
+        ours.sample(10)
+
+
 def test_infos_reach_compute_reward_where_they_are_copied():
     def info(number):
         return {"bonus": number, "of": {"array": np.arange(2, dtype=np.int8), "flag": np.float32(number)}, "name": "x"}

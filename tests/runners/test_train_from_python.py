@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
 def test_a_problem_that_does_not_end_the_run_is_a_warning(tmp_path, full_disk, caplog):
     events = []
     with caplog.at_level(logging.WARNING, "reverie"):
-        train("dqn", "CartPole-v1", **SHORT, folder=tmp_path, on_event=events.append)
+        train("dqn", "CartPole-v1", **SHORT, epsilon_steps=100, folder=tmp_path, on_event=events.append)
     before, after = [event for event in events if isinstance(event, NotSaved)]  # the last evaluation
     assert before.env_steps == after.env_steps
     place = f"no checkpoint at {after.env_steps:,} steps: No space left on device ({tmp_path / 'checkpoints'})"
@@ -290,7 +290,7 @@ def test_a_policy_of_an_agent_of_another_module_is_saved_with_its_reference(tmp_
 
 
 def test_a_damaged_log_of_a_finished_run_is_reported_and_the_result_returned(tmp_path, caplog):
-    result = train("dqn", "CartPole-v1", **SHORT, folder=tmp_path)
+    result = train("dqn", "CartPole-v1", **SHORT, epsilon_steps=100, folder=tmp_path)
     log = tmp_path / "log.jsonl"
     log.write_text("damaged\n" + log.read_text())
     before, events = log.read_bytes(), []

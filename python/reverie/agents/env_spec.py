@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -52,6 +52,9 @@ class EnvSpec:
     `num_actions` is their product."""
     action_dtype: str = ""
     """The dtype of the environment's actions; empty for float32, and int64 of discrete ones."""
+    note: str = field(default="", compare=False)
+    """A sentence about observations that networks may read otherwise than their shape suggests; files of policies have
+    none."""
 
     @property
     def parts(self) -> tuple[ObservationLeaf, ...]:

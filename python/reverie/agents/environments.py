@@ -30,6 +30,7 @@ from reverie.agents.observations import (
     MarkedRows,
     ObservationLeaf,
     UnsupportedSpaceError,
+    image_note,
     leaves_of,
     look_like_rows,
     row_form,
@@ -135,6 +136,8 @@ def _description(env_id: str, env: gymnasium.Env[Any, Any], settings: EnvSetting
         leaves=() if _is_vector(leaves) else leaves,
         action_sizes=sizes,
         action_dtype=own_dtype(actions),
+        # Layers of the user's own get arrays as they are.
+        note="" if settings.network else image_note(env_id, getattr(env, "own_space", env.observation_space)),
     )
 
 

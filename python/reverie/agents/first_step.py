@@ -81,13 +81,14 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
             for one in self._returned_without_wrappers(None)[1:]:
                 self._parts("step", one, STEP)
             raise
-        observation, reward, terminated, truncated, _ = self._parts("step", returned, STEP)
+        observation, reward, terminated, truncated, info = self._parts("step", returned, STEP)
         self._check_observation("step", observation)
         if not _is_number(reward):
             raise self._error("step", f"the reward {_shown(reward)}, and it must be a number")
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not _is_number(value):
                 raise self._error("step", f"{name} as {_shown(value)}, and it must be true or false")
+        report_masks(self._env_id, info)
         self._has_stepped = True
         return returned  # type: ignore[no-any-return]
 
@@ -153,7 +154,7 @@ class FirstStepChecked(gymnasium.Wrapper[Any, Any, Any, Any]):
         return UnsupportedEnvironmentError(f"{method} of {self._env_id} returns {what}")
 
 
-def report_masks(env_id: str, info: Mapping[str, Any], leaves: tuple[ObservationLeaf, ...]) -> None:
+def report_masks(env_id: str, info: Mapping[str, Any], leaves: tuple[ObservationLeaf, ...] = ()) -> None:
     """Warn, once in this process, of an environment that marks legal actions in its info or its observations."""
     if env_id in _masked or not (MASK in info or any(MASK in leaf.path for leaf in leaves)):
         return

@@ -8,24 +8,19 @@ the following steps, at most `her_k` for each step of an environment, so that th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from reverie._goals import PARTS, rewards_of
+from reverie._goals import PARTS
 from reverie.agents import preset_choice
-from reverie.agents.action_dtypes import ActionsOfSpace
 from reverie.agents.core import Preset
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, make_vector
-from reverie.agents.first_step import FirstStepChecked
-from reverie.agents.observations import AsRows, ObservationLeaf, is_mixed
-from reverie.agents.wrappers import ActionsFromZero, FlatActions
+from reverie.agents.goal_functions import EpisodeStep, GoalCheck, GoalFunctions, goal_functions
+from reverie.agents.observations import ObservationLeaf, is_mixed
 
 STRATEGIES = ("future", "final", "episode")
 
@@ -129,136 +124,34 @@ class GoalRows:
         return shaped + np.array(leaf.starts, leaf.dtype).reshape(leaf.shape) if leaf.starts else shaped
 
 
-class EpisodeStep(NamedTuple):
-    """A step of an episode."""
-
-    obs: NDArray[Any]
-    action: Any
-    reward: float
-    """The reward that the environment returned."""
-    next_obs: NDArray[Any]
-    terminated: bool
-    weights_version: int
-
-
-class GoalFunctions(NamedTuple):
-    """The methods of an environment that depend on goals."""
-
-    reward: Callable[[Any, Any, Any], Any]
-    """`compute_reward(achieved_goals, desired_goals, infos)`, of arrays `[N, ...]`."""
-    terminated: Callable[[Any, Any, Any], Any] | None
-    """`compute_terminated(achieved_goal, desired_goal, info)` of one step, if the environment has it."""
-    wrappers: tuple[str, ...] = ()
-    """The wrappers of the environment, which may change rewards; the outermost is the first."""
-
-    def rewards(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.float32]:
-        """The rewards `[N]` of goals `[N, ...]`."""
-        return rewards_of(self.reward, achieved, desired, [{}] * len(achieved))
-
-    def ends(self, achieved: NDArray[Any], desired: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Whether steps that achieved goals `[N, ...]` terminate, `[N]`; None without `compute_terminated`."""
-        if self.terminated is None:
-            return None
-        return np.array([bool(self.terminated(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
-
-
-def goal_functions(envs: Any, env_id: str) -> GoalFunctions:
-    """The methods of the first one of a vector of environments. Raises `UnsupportedEnvironmentError` without them."""
-    made, wrappers = getattr(envs, "envs", ()), []
-    while isinstance(made, VectorWrapper):
-        wrappers.append(type(made).__name__)
-        made = made.env
-    if isinstance(made, VectorEnv):
-        made = getattr(made, "envs", None)
-    first = made[0] if isinstance(made, list | tuple) and made else None
-    if not isinstance(first, gymnasium.Env):
-        raise UnsupportedEnvironmentError(
-            f"her is set, and {env_id} is a vector without a list of its environments, of which one has compute_reward:"
-            " register the single environment, or leave the setting out"
-        )
-    reward, ends = (
-        first.get_wrapper_attr(name) if first.has_wrapper_attr(name) else None
-        for name in ("compute_reward", "compute_terminated")
-    )
-    if reward is None:
-        raise UnsupportedEnvironmentError(f"her is set, and {env_id} has no compute_reward, which rewards other goals")
-    inner: Any = first
-    while isinstance(inner, gymnasium.Wrapper):
-        if not isinstance(inner, KEEPS_REWARDS):
-            wrappers.append(type(inner).__name__)
-        inner = inner.env
-    return GoalFunctions(reward, ends, tuple(wrappers))
-
-
-_OF_ACTIONS = (ActionsFromZero, ActionsOfSpace, FlatActions)
-KEEPS_REWARDS = (*_OF_ACTIONS, AsRows, FirstStepChecked, OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers that change neither rewards nor goals."""
-
-
 def require_goals(spec: EnvSpec) -> None:
-    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled, which is made for this."""
-    GoalRows(spec)
-    envs = make_vector(spec, 1)
+    """Raise `UnsupportedEnvironmentError` for an environment that cannot be relabelled.
+
+    It is made and reset for this, and its goal functions are called with the goals of its first observation.
+    """
+    goals, envs = GoalRows(spec), make_vector(spec, 1)
     try:
-        goal_functions(envs, spec.env_id)
+        first = _first_rows(envs)
+        functions = goal_functions(envs, spec.env_id)
+        if first is not None:
+            achieved, desired = (goals.original(part(first)) for part in (goals.achieved, goals.desired))
+            # The second pair are equal goals, as every substitute goal is in the step that achieved it.
+            pairs = np.concatenate([achieved, desired]), np.concatenate([desired, desired])
+            functions.rewards(*pairs)
+            functions.ends(*pairs)
     finally:
         envs.close()
 
 
-class GoalCheck:
-    """Compares the steps of an actor's episodes with what the goal functions give for the episodes' own goals.
-
-    They differ where a wrapper changes rewards or goals, and the function is the inner environment's: real and
-    relabelled items would be in two units. They differ also if a reward has noise or depends on the action or the info.
-    """
-
-    MOST = 0.001
-    """The share of steps that may differ: float32 goals may lie on the other side of a threshold."""
-    TOLERANCE = 1e-3
-    """The difference of rewards, in the largest reward of the episode, that is no difference."""
-
-    def __init__(self, env_id: str) -> None:
-        self._env_id = env_id
-        self._steps = 0
-        self._different = {"compute_reward": 0, "compute_terminated": 0}
-
-    def add(
-        self, steps: Sequence[EpisodeStep], achieved: NDArray[Any], desired: NDArray[Any], functions: GoalFunctions
-    ) -> None:
-        """Compare the steps of an episode, whose goals are `[T, ...]`.
-
-        Raises `UnsupportedEnvironmentError` if at least two steps of all episodes, and more than `MOST`, differ.
-        """
-        self._steps += len(steps)
-        given, computed = np.array([step.reward for step in steps]), functions.rewards(achieved, desired)
-        largest = max(np.abs(given).max(), np.abs(computed).max())
-        same = np.abs(given - computed) <= self.TOLERANCE * largest
-        self._count("compute_reward", given, computed, ~same, functions)
-        ends = functions.ends(achieved, desired)
-        if ends is not None:
-            terminated = np.array([step.terminated for step in steps])
-            self._count("compute_terminated", terminated, ends, terminated != ends, functions)
-
-    def _count(
-        self,
-        method: str,
-        given: NDArray[Any],
-        computed: NDArray[Any],
-        different: NDArray[np.bool_],
-        functions: GoalFunctions,
-    ) -> None:
-        self._different[method] += int(different.sum())
-        if not different.any() or self._different[method] <= max(1, self.MOST * self._steps):
-            return
-        i = int(np.flatnonzero(different)[0])
-        through = f" through its wrappers {', '.join(functions.wrappers)}" if functions.wrappers else ""
-        count = f"{self._different[method]:,} of {self._steps:,} steps differ"
-        raise UnsupportedEnvironmentError(
-            f"her is set, and a step of {self._env_id}{through} gave {given[i]}, where {method} of the goals in its"
-            f" observation gives {computed[i]} ({count}), so items with other goals would not match the rest: leave out"
-            f" the wrapper that changes it, give it a {method} of its own, or leave the setting out. {method} must"
-            " depend on the two goals only"
-        )
+def _first_rows(envs: Any) -> NDArray[Any] | None:
+    """The rows `[1, W]` of a reset; None if it raises, which the run reports with the seed and the step."""
+    try:
+        rows, _ = envs.reset(seed=0)
+    except UnsupportedEnvironmentError:
+        raise
+    except Exception:
+        return None
+    return np.asarray(rows)
 
 
 class Hindsight:

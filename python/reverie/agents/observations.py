@@ -153,6 +153,43 @@ def _is_image(shape: tuple[int, ...], dtype: np.dtype[Any], space: spaces.Box) -
     return min(height, width) >= SMALLEST_IMAGE and channels <= MOST_CHANNELS
 
 
+def image_note(env_id: str, space: spaces.Space[Any]) -> str:
+    """A sentence about arrays of an environment's observations that look like images, and are read as vectors.
+
+    It has their shape, dtype and bounds, and the rule; empty if there are none.
+    """
+    found = _like_images(space, ())
+    if not found:
+        return ""
+    parts = [f"the part {'/'.join(path)} of observations" if path else "an observation" for path, _ in found]
+    forms = [
+        f"{one.dtype} of shape {tuple(one.shape)} within [{one.low.min():g}, {one.high.max():g}]" for _, one in found
+    ]
+    listed = "; ".join(f"{part} of {env_id} is {form}" for part, form in zip(parts, forms, strict=True))
+    return (
+        f"{listed}, and is read as a vector: an image, which convolutions read, is uint8 or bool, or has floats within"
+        " [0, 1] and three axes. If it is one, name a wrapper that converts it in wrappers"
+    )
+
+
+def _like_images(space: spaces.Space[Any], path: tuple[str, ...]) -> list[tuple[tuple[str, ...], spaces.Box]]:
+    """The arrays of a space, with their paths, that have the shape of an image and not its dtype or bounds.
+
+    Arrays with two axes and without bounds are left out: these are usually windows of measurements.
+    """
+    match space:
+        case spaces.Dict():
+            return [found for key, one in space.spaces.items() for found in _like_images(one, (*path, str(key)))]
+        case spaces.Tuple():
+            return [found for i, one in enumerate(space.spaces) for found in _like_images(one, (*path, str(i)))]
+        case spaces.Box() if len(space.shape) in (2, 3) and not _is_image(space.shape, np.dtype(space.dtype), space):
+            channels, *sides = channels_and_sides(space.shape)
+            bounded = len(space.shape) == 3 or np.isfinite([space.low.min(), space.high.max()]).all()
+            if bounded and min(sides) >= SMALLEST_GREY and channels <= MOST_CHANNELS:
+                return [(path, space)]
+    return []
+
+
 def channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
     """Channels, height and width of an image `[H, W]`, `[H, W, C]` or `[C, H, W]`: channels are the shorter end."""
     if len(shape) == 2:

@@ -74,7 +74,7 @@ def read(path: Path, agent: Agent | str | None) -> tuple[PolicyRecord, dict[str,
     fields = _fields(path, text)
     found, reference = _agent(path, fields, agent)
     # Files of earlier versions have no dtype of actions: those that agents compute.
-    environment = {"action_dtype": "", **_object(path, "environment", fields["environment"])}
+    environment = {"action_dtype": "", "note": "", **_object(path, "environment", fields["environment"])}
     spec = _record(path, "environment", EnvSpec, environment)
     run = _record(path, "run", TrainingRun, fields["run"])
     _check_spec(path, spec)
@@ -101,7 +101,7 @@ def describe(record: PolicyRecord) -> str:
         "agent": record.agent.name,
         "reference": record.reference,
         "settings": settings,
-        "environment": dataclasses.asdict(record.spec),
+        "environment": {name: value for name, value in dataclasses.asdict(record.spec).items() if name != "note"},
         "run": vars(record.run),
     }
     return json.dumps(fields)

@@ -13,7 +13,8 @@ from reverie.agents.atari import EpisodeEnds, LifeStacks
 from reverie.agents.core import ActorArguments, Policy, WeightSource
 from reverie.agents.env_actor import EnvActor
 from reverie.agents.environments import EnvSpec
-from reverie.agents.hindsight import EpisodeStep, Hindsight, goal_functions
+from reverie.agents.goal_functions import EpisodeStep, goal_functions
+from reverie.agents.hindsight import Hindsight
 from reverie.agents.inputs import reward_deviation
 from reverie.agents.replay import HindsightSettings, ReplaySettings
 from reverie.errors import DeadlineExceededError

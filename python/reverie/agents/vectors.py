@@ -208,6 +208,7 @@ class OwnVector:
         observations, reward, terminated, truncated, info = self._envs.step(
             np.asarray(actions, dtype=self._action_dtype)
         )
+        report_masks(self._source.env_id, info)
         rows = self._all_rows("step", observations)
         reward = self._of_all("the reward", np.array(reward, dtype=np.float64))
         terminated = self._of_all("terminated", np.array(terminated, dtype=bool))
@@ -340,6 +341,8 @@ class OneOfVector(gymnasium.Env[Any, Any]):
         self.render_mode = "rgb_array" if render else None
         self.leaves = self._vector.leaves
         self.observation_space, self.action_space = row_space(self.leaves), envs.single_action_space
+        self.own_space = envs.single_observation_space
+        """The space of the observations as the vector returns them."""
         self.reward_threshold: float | None = getattr(envs.spec, "reward_threshold", None)
         """The threshold of the library's own specification, if it has one."""
 

@@ -11,7 +11,7 @@ from reverie.agents import find
 from reverie.agents.core import Stopwatch
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import describe
-from reverie.agents.hindsight import EpisodeStep
+from reverie.agents.goal_functions import EpisodeStep
 
 DQN = find("dqn")
 

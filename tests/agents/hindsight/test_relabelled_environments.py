@@ -1,6 +1,7 @@
 """Environments, vectors, wrappers and settings that hindsight takes, and errors for the others."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -10,11 +11,13 @@ from goal_counters import DQN, Counter, Harness, episode
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorRewardWrapper
 
+import reverie
 from reverie.agents import find, presets
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.environments import UnsupportedEnvironmentError
+from reverie.agents.goal_functions import GoalCheck, GoalFunctions
 from reverie.agents.goal_tasks import BIT_FLIPS, REACH
-from reverie.agents.hindsight import GoalCheck, GoalFunctions, without_returns
+from reverie.agents.hindsight import without_returns
 from reverie.agents.wrappers import ActionsFromZero, FlatActions
 from reverie.runners import plan, train
 
@@ -83,6 +86,91 @@ def test_both_settings_of_a_user_are_refused_with_the_remedy():
 def test_an_environment_without_compute_reward_is_refused_by_name():
     with pytest.raises(UnsupportedEnvironmentError, match="ReverieWithoutRewards-v0 has no compute_reward"):
         Harness("dqn", "ReverieWithoutRewards-v0", her="future", learning_starts=10)
+
+
+class NotFinite(Counter):
+    def compute_reward(self, achieved, desired, info):
+        with np.errstate(divide="ignore"):
+            return 1 / np.abs(np.asarray(achieved) - desired)[..., 0]
+
+
+class FewRewards(Counter):
+    def compute_reward(self, achieved, desired, info):
+        return -1.0
+
+
+class NeedsInfo(Counter):
+    def step(self, action):
+        self.steps += 1
+        return self.observe(), -1.0, False, self.steps == self.length, {}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired)[..., 0] * info["scale"]
+
+
+class BrokenEnds(Counter):
+    def compute_terminated(self, achieved, desired, info):
+        return achieved.missing == desired
+
+
+def line_of(text):
+    return 1 + next(i for i, line in enumerate(Path(__file__).read_text().splitlines()) if text in line)
+
+
+BROKEN = [
+    (NotFinite, "compute_reward returned inf for the achieved goal [100.] and the desired goal [100.]; it must return"),
+    (FewRewards, "compute_reward returned the shape () for 2 goals; it must return one reward for each"),
+    (NeedsInfo, f"{__file__}, line {line_of('* info[')}); it is called with arrays [N, ...] of goals and a list of"),
+    (BrokenEnds, f"{__file__}, line {line_of('return achieved.missing')}); it is called with two goals and an empty"),
+]
+
+
+@pytest.mark.parametrize(("env", "text"), BROKEN, ids=lambda one: getattr(one, "__name__", ""))
+def test_goal_functions_that_fail_are_refused_by_name_and_place_before_a_run_starts(env, text):
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    with pytest.raises(UnsupportedEnvironmentError, match=f"^her is set, and .*{env.__name__} can") as caught:
+        plan(DQN, env, config=config)
+    assert text in str(caught.value)
+
+
+class NearPoles(Counter):
+    """The goal of its own episodes has finite rewards, and that of a step in which the place is 3 has not."""
+
+    def compute_reward(self, achieved, desired, info):
+        distance = np.abs(np.asarray(achieved) - desired)[..., 0]
+        return np.where(np.asarray(desired)[..., 0] == 3, np.nan, -distance)
+
+
+def test_a_reward_of_a_substitute_goal_that_is_not_finite_ends_the_run_with_both_goals():
+    harness = Harness("dqn", NearPoles, her="future", n_step=1, learning_starts=10)
+    message = r"NearPoles cannot be relabelled: compute_reward returned nan for .* the desired goal \[3\.\];"
+    with pytest.raises(UnsupportedEnvironmentError, match=message):
+        harness.act(30)
+
+
+class BreaksLater(Counter):
+    def compute_terminated(self, achieved, desired, info):
+        if desired[0] == 3:
+            raise RuntimeError("no such place")
+        return False
+
+
+def test_a_goal_function_that_raises_during_a_run_is_named_with_its_place():
+    harness = Harness("dqn", BreaksLater, her="future", n_step=1, learning_starts=10)
+    line = line_of('raise RuntimeError("no such place")')
+    message = rf"compute_terminated of .*BreaksLater cannot be used: RuntimeError: no such place \(.*line {line}\)"
+    with pytest.raises(UnsupportedEnvironmentError, match=message):
+        harness.act(30)
+
+
+class CannotReset(Counter):
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("broken")
+
+
+def test_an_environment_whose_reset_raises_is_left_to_the_run_which_reports_it():
+    config = dataclasses.replace(DQN.load_preset("CartPole-v1").config, her="future")
+    plan(DQN, CannotReset, config=config)
 
 
 def in_a_list(num_envs, mode="NEXT_STEP"):
@@ -199,6 +287,60 @@ def test_one_step_in_a_thousand_may_differ_since_goals_are_rounded():
         check.add(steps, goals, desired, functions)
     with pytest.raises(UnsupportedEnvironmentError, match="4 of 3,016 steps differ"):
         check.add(steps, goals, desired, functions)
+
+
+class Stops(Counter):
+    """Terminates within half a step of the goal, which is the place 3, or at the place 2, which is a failure."""
+
+    def __init__(self, last=3):
+        super().__init__(length=last, terminates=True)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs | {"desired_goal": np.array([3], np.float32)}, info
+
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        obs["desired_goal"] = np.array([3], np.float32)
+        return obs, float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {})), *rest
+
+    def compute_reward(self, achieved, desired, info):
+        return (np.abs(np.asarray(achieved) - desired)[..., 0] < 0.5) - np.float32(1)
+
+
+class Judges(Stops):
+    def compute_terminated(self, achieved, desired, info):
+        return bool(achieved[0] == desired[0])
+
+
+def warnings_of(env, name="dqn"):
+    harness = Harness(name, env, her="episode", n_step=1, learning_starts=10)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        harness.act(30)
+    return [str(one.message) for one in found if issubclass(one.category, reverie.TrainingWarning)]
+
+
+def test_an_environment_that_terminates_at_success_without_the_function_of_ends_is_warned_of_once():
+    (text,) = warnings_of(Stops)
+    assert "Stops terminates where its goal is achieved, and has no compute_terminated: " in text
+    assert 'with her="episode" some end where they do not. Define compute_terminated(' in text
+
+
+@pytest.mark.parametrize("env", [Judges, "ReverieCounter-v0", "ReverieTerminatedCounter-v0", REACH, BIT_FLIPS])
+def test_ends_by_failure_or_with_the_function_of_ends_have_no_warning(env):
+    assert warnings_of(env, "sac" if env == REACH else "dqn") == []
+    assert warnings_of(f"{__name__}:Stops(last=2)") == []
+
+
+def test_the_warning_is_also_for_rewards_that_are_distances():
+    """Terminated at 0.2 from the goal, of an episode that began at 8."""
+    goals = np.array([[2], [5], [9.8]], np.float32)
+    steps = [step._replace(reward=place - 10.0) for step, place in zip(episode(3), goals[:, 0], strict=True)]
+    steps[-1] = steps[-1]._replace(terminated=True)
+    functions, check = GoalFunctions(Counter().compute_reward, None), GoalCheck("E-v0")
+    with pytest.warns(reverie.TrainingWarning, match="E-v0 terminates where its goal is achieved"):
+        check.add(steps, goals, np.full_like(goals, 10), functions)
 
 
 def test_wrong_settings_are_refused_by_name():

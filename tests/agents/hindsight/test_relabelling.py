@@ -7,8 +7,9 @@ import pytest
 from goal_counters import COUNTER, DQN, Bounded, Counter, Harness, Mixed, episode, rows
 
 from reverie.agents.environments import describe
+from reverie.agents.goal_functions import GoalFunctions
 from reverie.agents.goal_tasks import REACH
-from reverie.agents.hindsight import GoalFunctions, GoalRows, Hindsight
+from reverie.agents.hindsight import GoalRows, Hindsight
 from reverie.agents.observations import pack, part_of
 
 

@@ -122,6 +122,29 @@ def test_a_mask_of_actions_in_a_vector_is_reported_once(caplog):
     assert [one.partition(", which")[0] for one in reported] == [f"{__name__}:with_masks has an action_mask"]
 
 
+class MasksOfSteps(Refused):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {}
+
+    def step(self, action):
+        return (*super().step(action)[:4], {"action_mask": np.ones(2, np.int8)})
+
+
+def with_masks_of_steps(num_envs):
+    return SyncVectorEnv([MasksOfSteps] * num_envs)
+
+
+def test_a_mask_that_only_steps_of_a_vector_have_is_reported_once(caplog):
+    envs = make_vector(describe(with_masks_of_steps), 2)
+    envs.reset(seed=0)
+    assert caplog.messages == []
+    for _ in range(2):
+        envs.step(np.array([0, 1]))
+    assert [one.partition(", which")[0] for one in caplog.messages] == [
+        f"{__name__}:with_masks_of_steps has an action_mask"
+    ]
+
+
 class Forgetful(Counting):
     def step(self, actions):
         return (*super().step(actions)[:4], {})

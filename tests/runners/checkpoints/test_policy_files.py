@@ -82,11 +82,11 @@ def part(fields, section):
     return fields if section == KEY else fields[section]
 
 
-OF_LATER_VERSIONS = [("environment", "action_dtype")]
-"""Fields that files of earlier versions lack."""
+OPTIONAL = [("environment", "action_dtype"), ("environment", "note")]
+"""Fields that files may lack: one that earlier versions did not have, and one that no file has."""
 
 
-@pytest.mark.parametrize(("section", "name"), [one for one in EVERY if one not in OF_LATER_VERSIONS])
+@pytest.mark.parametrize(("section", "name"), [one for one in EVERY if one not in OPTIONAL])
 def test_a_missing_field_is_refused_by_its_name(file, section, name):
     path = file(lambda fields, weights: part(fields, section).pop(name))
     with pytest.raises(PolicyError, match=f"lacks the field {name} of {section}"):

@@ -213,7 +213,8 @@ def test_the_plan_has_the_note_and_python_logs_it(caplog):
     preset = changed(agent.load_preset("CartPole-v1"), {"her_k": 9})
     assert plan(agent, "CartPole-v1", preset=preset).note == "her_k (9) has no effect while her is empty"
     with caplog.at_level("WARNING", "reverie"):
-        reverie.train("dqn", "CartPole-v1", her_k=9, max_env_steps=20, learning_starts=8, batch_size=4, hidden=[4])
+        small = {"max_env_steps": 20, "learning_starts": 8, "batch_size": 4, "hidden": [4], "epsilon_steps": 9}
+        reverie.train("dqn", "CartPole-v1", her_k=9, **small)
     assert "her_k (9) has no effect while her is empty" in caplog.messages
 
 
@@ -315,7 +316,7 @@ def test_an_environment_that_agents_take_with_wrappers_only_has_notes_too():
     agent = agents.find("dqn")
     result = reverie.train(
         agent, Odd, wrappers=[readable], her_k=9, max_env_steps=20, learning_starts=8, batch_size=4, hidden=[4],
-        time_limit=5,
+        time_limit=5, epsilon_steps=9,
     )  # fmt: skip
     assert result.topology.note == "her_k (9) has no effect while her is empty"
 

@@ -39,10 +39,9 @@ def warmup_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
 
     Empty, too, where the settings do not determine how many steps an update takes.
     """
-    updates, per_update = getattr(config, "warmup_updates", 0), steps_per_update(config, needs)
-    if not updates or per_update is None:
+    updates, made = getattr(config, "warmup_updates", 0), updates_of_run(config, needs, run)
+    if made is None:
         return ""
-    made = max(0.0, (run.max_env_steps - getattr(config, "learning_starts", 0)) / per_update)
     if made >= updates:
         return ""
     one = hasattr(config, "learning_rate")
@@ -51,6 +50,14 @@ def warmup_note(config: Any, needs: TableNeeds, run: RunSettings) -> str:
         f"{rate or f'the learning rates rise to {made / updates:.2g} of their values'} only: warmup_updates is"
         f" {updates:,}, and the run makes about {made:,.0f} updates in {run.max_env_steps:,} environment steps"
     )
+
+
+def updates_of_run(config: Any, needs: TableNeeds, run: RunSettings) -> float | None:
+    """Updates of a run that goes on to its last step; None where settings do not determine them."""
+    per_update = steps_per_update(config, needs)
+    if per_update is None:
+        return None
+    return max(0.0, (run.max_env_steps - getattr(config, "learning_starts", 0)) / per_update)
 
 
 def steps_per_update(config: Any, needs: TableNeeds) -> float | None:

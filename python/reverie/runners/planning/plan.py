@@ -24,6 +24,7 @@ from reverie.runners.planning.folders import with_absolute_dataset, with_absolut
 from reverie.runners.planning.memory import require_memory
 from reverie.runners.planning.memory_parts import PROCESS_BYTES, PROCESSES, on_disk
 from reverie.runners.planning.nodes import ClusterNode
+from reverie.runners.planning.relabelling import relabels
 from reverie.runners.planning.topology import RunnerName, Topology, counted
 from reverie.runners.planning.turns import require_turns
 from reverie.runners.planning.value_bounds import require_bounds
@@ -138,7 +139,7 @@ def _preset_of(
 
 def _usual(agent: Agent, env: EnvSpec, config: Any, loaded: Path) -> tuple[Any, ...]:
     """The settings of the agent's own presets that a note may need: the environment's, and the one that was loaded."""
-    if not may_need_note(config, env):
+    if not (may_need_note(config, env) or relabels(config)):
         return ()
     own = [loaded] if loaded.is_file() and loaded.resolve().is_relative_to(agent.presets.resolve()) else []
     try:

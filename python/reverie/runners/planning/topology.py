@@ -15,6 +15,8 @@ from reverie.runners.planning.effects import no_effect_note
 from reverie.runners.planning.first_update import no_update_note
 from reverie.runners.planning.folders import JOURNAL_IN_RUN, has_journal, name_of_run
 from reverie.runners.planning.memory_parts import NETWORKS, PROCESSES, gib, is_replay
+from reverie.runners.planning.relabelling import relabelling_note
+from reverie.runners.planning.unfinished_schedules import unfinished_note
 
 PREFETCH = 2
 """Batches drawn ahead by default: one that waits, and one that is being made."""
@@ -166,8 +168,12 @@ class Topology:
         """A sentence about settings that rarely fit together; empty if there is none."""
         settings = self.config, self.needs, self.run
         no_update = no_update_note(*settings)
-        rates = () if no_update else (warmup_note(*settings), annealing_note(*settings))
-        return "; ".join(filter(None, (no_update, *rates, no_effect_note(self.config, self.env, self.usual))))
+        notes = [self.env.note, no_update]
+        if not no_update:
+            notes += [warmup_note(*settings), annealing_note(*settings)]
+            notes += [unfinished_note(self.config, self.env, self.needs, self.run)]
+        notes += [relabelling_note(self.config, self.usual), no_effect_note(self.config, self.env, self.usual)]
+        return "; ".join(filter(None, notes))
 
     def describe(self) -> str:
         """A summary in two lines, and a third with `note`, if there is one."""
