@@ -105,6 +105,7 @@ def test_leaving_the_block_by_an_error_of_the_replay_does_not_wait(writer):
         raise error
     assert raised.value is error
     assert error.__context__ is None
+    assert not hasattr(error, "__notes__"), "of a wait"
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -114,6 +115,7 @@ def test_leaving_the_block_by_ctrl_c_or_an_exit_does_not_wait(writer, kind):
         raise end
     assert raised.value is end
     assert end.__context__ is None
+    assert not hasattr(end, "__notes__"), "of a wait"
 
 
 @pytest.mark.parametrize("take_along", [pickle.dumps, copy.copy, copy.deepcopy])
