@@ -6,6 +6,7 @@ A table `[environment]` is optional: wrappers, a time limit, and the other field
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -102,21 +103,25 @@ def override(preset: Preset, settings: Sequence[str], agent: str = "", env_id: s
     an agent of another package that has a setting `network`. Raises `PresetError`, for the agent of this name, or
     without one for the preset. It names the form for an option of the environment `env_id`.
     """
-    values = parsed(settings, preset.path, type(preset.config))
+    values = parsed(settings, preset.path, type(preset.config), agent)
     return _changed(preset, values, ", ".join(settings), agent, env_id=env_id)
 
 
-def parsed(settings: Sequence[str], path: Path, config_class: type[Any]) -> dict[str, Any]:
-    """The values by name of settings in the form of `override`. Raises `PresetError`, with `path`, for another form.
+def parsed(settings: Sequence[str], path: Path, config_class: type[Any], agent: str = "") -> dict[str, Any]:
+    """The values by name of settings in the form of `override`. Raises `PresetError` as that does for another form.
 
     The word none is None for a setting that may have that and no text.
     """
     values, hints = {}, _hints(config_class)
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise PresetError(path, f"{setting!r} is not a setting; write name=value")
         value, hint = _value(text), hints.get(name)
+        if name in hints and not text and (not equals or str not in (hint, *get_args(hint))):
+            raise PresetError(path, f"{name} has no value: write {name}=VALUE", agent)
+        if not equals:
+            near = difflib.get_close_matches(name, hints, n=1)
+            words = f"has no setting {name!r}; did you mean {near[0]}?" if near else f"{setting!r} is not a setting"
+            raise PresetError(path, words if near else f"{words}; write name=value", agent)
         values[name] = None if value == NONE and is_optional(hint) and str not in get_args(hint) else value
     return values
 

@@ -83,7 +83,7 @@ def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Pres
     from reverie.agents.hindsight import without_returns
 
     settings = _changed_settings(request, agent)
-    changes = presets.parsed(settings, agent.presets, agent.config)
+    changes = presets.parsed(settings, agent.presets, agent.config, agent.name)
     preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
     return without_returns(presets.override(preset, settings, agent.name, request.env), changes)
 
