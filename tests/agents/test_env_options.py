@@ -18,6 +18,7 @@ from reverie.agents.environments import (
     make_one,
     make_vector,
 )
+from reverie.agents.presets import PresetError
 from reverie.runners import train
 
 STILL = "FrozenLake-v1(is_slippery=False)"
@@ -122,3 +123,44 @@ def test_an_environment_that_only_another_process_has_registered_is_named_with_w
     del gymnasium.registry["ReverieMain-v0"]
     with pytest.raises(UnknownEnvironmentError, match=r"not registered in this process.* as module:ReverieMain-v0$"):
         make_vector(spec, 1)
+
+
+class Sized(gymnasium.Env):
+    """An environment with an option."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size=1, wind=0.0):
+        self.size, self.wind = size, wind
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "env_id"),
+    [
+        ("FrozenLake-v1", {"is_slippery": False}, STILL),
+        (STILL, {"map_name": "8x8"}, "FrozenLake-v1(is_slippery=False, map_name='8x8')"),
+        ("CartPole-v1", {"sutton_barto_reward": "True"}, "CartPole-v1(sutton_barto_reward=True)"),
+        (Sized, {"size": 3}, f"{__name__}:Sized(size=3)"),
+        (f"{__name__}:Sized(wind=0.5)", {"size": 3}, f"{__name__}:Sized(wind=0.5, size=3)"),
+    ],
+)
+def test_an_option_of_the_environment_that_is_given_as_a_setting_is_named_with_the_id_that_has_it(env, options, env_id):
+    (name,) = options
+    with pytest.raises(PresetError) as caught:
+        train(DQN, env, **options)
+    assert str(caught.value) == (
+        f"dqn has no setting {name!r}: it is an option of the environment, so give the id {env_id}"
+    )
+
+
+@pytest.mark.parametrize("name", ["no_such_option", "render_mode"])
+def test_other_names_are_no_options_of_the_environment(name):
+    with pytest.raises(PresetError, match=f"^dqn has no setting {name!r}; known are "):
+        train(DQN, Sized, **{name: 3})
+
+
+def test_atari_games_take_no_options_and_none_is_advised():
+    gymnasium.register_envs(pytest.importorskip("ale_py"))
+    with pytest.raises(PresetError, match=r"^dqn has no setting 'difficulty'; known are "):
+        train(DQN, "ALE/Pong-v5", difficulty=1)

@@ -306,7 +306,12 @@ def test_a_setting_of_the_agent_comes_before_one_of_the_environment_with_its_nam
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("n_step", r"'n_step' is not a setting; write name=value"),
+        ("xyz", r"'xyz' is not a setting; write name=value"),
+        ("n_step", r"n_step has no value: write n_step=VALUE"),
+        ("n_step=", r"n_step has no value: write n_step=VALUE"),
+        ("n_stp", r"has no setting 'n_stp'; did you mean n_step\?"),
+        ("learn=3", r"has no setting 'learn'; did you mean learning_rate or learning_starts\?"),
+        ("learning=3", r"has no setting 'learning'; did you mean learning_rate or learning_starts\?"),
         ("n_stp=3", r"has no setting 'n_stp'; did you mean n_step\?"),
         ("n_step=three", r"\[agent\] n_step is 'three', and must be an int"),
         ("n_step=0", r"with n_step=0: n_step is 0, and must be at least 1"),

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+gymnasium = pytest.importorskip("gymnasium")
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
@@ -151,6 +152,40 @@ def test_a_file_of_a_policy_with_a_state_plays_episodes_as_the_policy(name, kind
             assert clear.mean() > 0.9 or count < 64
             np.testing.assert_allclose(theirs[clear], after[clear], atol=1e-4)
             state = theirs = after  # from the same state on, so that a close choice is one step's alone
+
+
+class Driving(gymnasium.Env):
+    """A nest of several dtypes, whose categories have a start."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "speed": gymnasium.spaces.Box(-9, 9, (4,), np.float32),
+            "gear": gymnasium.spaces.Discrete(3, start=1),
+            "image": gymnasium.spaces.Box(0, 255, (12, 12, 3), np.uint8),
+        }
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+gymnasium.register("ReverieDriving-v0", Driving, max_episode_steps=9)
+
+
+def test_a_file_takes_the_parts_of_a_nest_as_one_row_of_numbers_in_the_order_of_parts(tmp_path):
+    policy = policy_of("dqn", environments.describe("ReverieDriving-v0"), hidden=(8,))
+    Driving.observation_space.seed(3)
+    nest = Driving.observation_space.sample()
+    assert [part.name for part in policy.spec.parts] == ["gear", "image", "speed"]
+    row = np.concatenate([[nest["gear"] - 1], nest["image"].ravel(), nest["speed"]]).astype(np.float32)
+    action, scores = torch.jit.load(write("torchscript", policy, tmp_path))(torch.from_numpy(row[np.newaxis]))
+    np.testing.assert_allclose(scores[0].numpy(), policy.q_values(nest), rtol=1e-5)
+    assert action[0] == policy(nest)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -85,6 +85,16 @@ def test_a_batch_that_no_weights_made_has_no_age_also_after_one_that_has(make_le
     assert learner.metrics()["age_in_updates"] == 1
 
 
+@pytest.mark.parametrize("name", ["dqn", "apex-dqn", "gorila"])
+def test_items_without_a_version_of_weights_are_learnt_from_and_have_no_age(make_learner, name):
+    learner, other = make_learner(name), make_learner(name)
+    del learner._client.columns["weights_version"]
+    learner.learn()
+    other.learn()
+    assert "age_in_updates" not in learner.metrics()
+    assert learner.metrics() == {key: one for key, one in other.metrics().items() if key != "age_in_updates"}
+
+
 def test_figures_are_those_of_the_plain_path(later, make_learner):
     (one, _), plain = later("dqn"), make_learner("dqn")
     for _ in range(3):

@@ -352,3 +352,15 @@ def test_layers_that_read_a_nest_by_keys_are_named_with_the_way_to_its_parts():
     words = r"\(rows of body/speed, image, which reverie\.agents\.inputs\.by_name\(spec, observations\) takes apart\): "
     with pytest.raises(NetworkError, match=words):
         OwnLayers(describe(f"{__name__}:Camera", EnvSettings(network=ByKeys)))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "where_sizes_are"),
+    [
+        ("CartPole-v1", r"nn\.Linear\(spec\.num_inputs, 32\) of observations\.flatten\(1\)\.float\(\)"),
+        ("Blackjack-v1", r"make layers that take their sizes: spec\.parts has the shape of each part of the nest"),
+    ],
+)
+def test_the_error_about_layers_without_sizes_names_the_attribute_that_has_them(env_id, where_sizes_are):
+    with pytest.raises(NetworkError, match=where_sizes_are):
+        OwnLayers(describe(env_id, EnvSettings(network=lazy)))

@@ -1,4 +1,6 @@
+import copy
 import dataclasses
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -146,3 +148,35 @@ def test_a_long_value_of_another_type_is_named_by_its_type_and_arrays_by_the_way
         dataclasses.replace(iql, expectile=list(range(1_000)))
     with pytest.raises(TypeError, match=r"^expectile is \[1, 2\], and must be a float$"):
         dataclasses.replace(iql, expectile=[1, 2])
+
+
+class Undecorated(DQN.config):
+    huber_scale: float = 1.0
+
+
+class AnotherDefault(DQN.config):
+    discount: float = 0.5
+
+
+class OnlyMethods(DQN.config):
+    def without_effect(self):
+        return {}
+
+
+@pytest.mark.parametrize(("config", "name"), [(Undecorated, "huber_scale"), (AnotherDefault, "discount")])
+def test_settings_of_a_class_that_is_no_dataclass_are_refused_by_the_name_of_the_class(preset, config, name):
+    words = rf"^{config.__name__} declares {name}, and is no dataclass: write @dataclass\(frozen=True, kw_only=True\)"
+    for make in (
+        lambda: config(**vars(preset.config)),
+        lambda: config(**vars(preset.config), **{name: 2.0} if name == "huber_scale" else {}),
+        lambda: dataclasses.replace(DQN, name="own", config=config).load_preset("CartPole-v1"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            make()
+
+
+def test_a_class_of_settings_that_only_changes_methods_needs_no_decorator(preset):
+    config = OnlyMethods(**vars(preset.config))
+    assert vars(config) == vars(preset.config)
+    assert copy.deepcopy(config) == config
+    assert pickle.loads(pickle.dumps(config)) == config

@@ -77,6 +77,20 @@ def test_an_option_that_means_nothing_is_refused_with_those_of_a_similar_name(re
         assert f"No such option: {flag}" in result.stderr
 
 
+def test_an_option_of_the_environment_is_refused_with_the_id_that_has_it(reverie):
+    result = reverie("train", "dqn", "--env", "FrozenLake-v1", "--set", "is_slippery=False")
+    assert result.exit_code == 2
+    assert "it is an option of the environment, so give the id FrozenLake-v1(is_slippery=False)" in result.stderr
+
+
+def test_a_setting_without_a_value_is_refused_with_the_agent_and_the_form(reverie):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--set", "learning_rate")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == (
+        "reverie: settings of dqn: learning_rate has no value: write learning_rate=VALUE"
+    )
+
+
 def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):
     for arguments, words in (
         (["sac", "--env", "Pendulum-v1", "--learning-rate", 0.1], "it has policy_learning_rate, critic_learning_rate"),

@@ -20,6 +20,8 @@ from reverie.agents.named_parts import PartError, load_part, reference_of, resol
 
 RESERVED = frozenset({"id", "render_mode", "disable_env_checker", "num_envs", "vectorization_mode"})
 """Arguments of `gymnasium.make` that runs set."""
+WORDS = {"True": True, "False": False, "None": None}
+"""Python's literals that a command line gives as text."""
 PROGRAM = "__main__:"
 """The start of the names of objects that the program itself defines."""
 
@@ -120,6 +122,33 @@ def maker_of(env_id: str) -> EnvironmentMaker | None:
     takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.values())
     of_vectors = not single and ("num_envs" in signature or takes_any)
     return EnvironmentMaker(load_part(env_id), frozenset(signature), of_vectors, takes_any)
+
+
+def with_option(env_id: str, name: str, value: object) -> str:
+    """The id with an option that its environment takes; empty if it takes none of this name, or that is not known."""
+    with suppress(Exception):  # of the environment's module
+        if not _takes(env_id, name):
+            return ""
+        if isinstance(value, str):
+            value = WORDS.get(value, value)
+        bare, options = without_options(env_id), env_id.partition("(")[2].removesuffix(")")
+        return f"{bare}({options + ', ' if options else ''}{name}={value!r})"
+    return ""
+
+
+def _takes(env_id: str, name: str) -> bool:
+    """Whether the environment has a parameter of this name, which the run does not set."""
+    import gymnasium
+
+    if name in RESERVED:
+        return False
+    maker = maker_of(env_id)
+    if maker is not None:
+        return name in maker.parameters
+    spec = gymnasium.spec(without_options(env_id))
+    point: Any = spec.entry_point
+    make = gymnasium.envs.registration.load_env_creator(point) if isinstance(point, str) else point
+    return name in spec.kwargs or name in inspect.signature(make).parameters
 
 
 def why_unknown(env_id: str) -> str:

@@ -396,9 +396,3 @@ def float32(array: NDArray[Any] | Tensor) -> Tensor:
     if isinstance(array, Tensor):
         return array.float()
     return torch.from_numpy(np.asarray(array, dtype=np.float32))
-
-
-def age(version: int, batch: Batch) -> float:
-    """Average age, in updates, of the weights that made the items of a batch of tensors."""
-    versions: Tensor = batch.data["weights_version"]
-    return version - int(versions.sum()) / versions.numel()

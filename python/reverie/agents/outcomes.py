@@ -13,7 +13,7 @@ from reverie._picklable import Picklable
 from reverie.types import Batch
 
 NO_WEIGHTS = -1
-"""The `weights_version` of an item that no weights made: a row of a data set."""
+"""The `weights_version` of an item that no weights made: a row of a data set, or an item without this column."""
 
 
 class DivergedError(Picklable, RuntimeError):
@@ -43,13 +43,11 @@ class UpdateOutcome:
         """`version` is the number of updates before this one, `unit` the factor of its priorities."""
         # A copy: the keys of a batch over a network are in the same memory as its columns.
         self.version, self.keys = version, np.array(batch.info.key)
-        versions: Tensor = batch.data["weights_version"]
-        made = versions != NO_WEIGHTS
-        self._count_and_sum = _copied(torch.stack([made.sum(), torch.where(made, versions, 0).sum()]))
+        self._count_and_sum = _copied(_versions_of(batch))
         self._priorities, self._unit = _copied(priorities), unit
         self._figures = {name: _copied(one) if isinstance(one, Tensor) else one for name, one in figures.items()}
-        on_gpu = versions.device.type == "cuda"
-        self._all_copied = torch.cuda.current_stream(versions.device).record_event() if on_gpu else None
+        device = next(iter(batch.data.values())).device
+        self._all_copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
     def wait(self) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
         """New priorities `[B]`, of an update that makes some, and its figures. Blocks until the device has made it."""
@@ -60,9 +58,26 @@ class UpdateOutcome:
 
     def age(self) -> float | None:
         """Average age, in updates, of the weights that made the items; None if none did. Valid after `wait`."""
-        assert self._count_and_sum is not None
-        count, total = self._count_and_sum.tolist()
-        return self.version - total / count if count else None
+        return _age(self.version, self._count_and_sum)
+
+
+def age(version: int, batch: Batch) -> float | None:
+    """Average age, in updates, of the weights that made the items of a batch of tensors; None if none did."""
+    return _age(version, _versions_of(batch))
+
+
+def _versions_of(batch: Batch) -> Tensor | None:
+    """The number of items that weights made, and the sum of their versions; None for items without the column."""
+    versions: Tensor | None = batch.data.get("weights_version")
+    if versions is None:
+        return None
+    made = versions != NO_WEIGHTS
+    return torch.stack([made.sum(), torch.where(made, versions, 0).sum()])
+
+
+def _age(version: int, count_and_sum: Tensor | None) -> float | None:
+    count, total = (0, 0) if count_and_sum is None else count_and_sum.tolist()
+    return version - total / count if count else None
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

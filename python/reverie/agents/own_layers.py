@@ -85,10 +85,15 @@ class OwnLayers(InitialisesItself):
             if lazy:
                 place = name.rpartition(".")[0]
                 kind = type(made.get_submodule(place)).__name__
+                advice = (
+                    ": spec.parts has the shape of each part of the nest"
+                    if len(self._spec.parts) > 1
+                    else ", such as nn.Linear(spec.num_inputs, 32) of observations.flatten(1).float()"
+                )
                 raise NetworkError(
                     f"network {self._spec.settings.network!r} has sizes that are known after its first call only"
                     f" ({place + ': ' if place else ''}{kind}), and actors and files have parameters of fixed sizes:"
-                    " make layers that take their sizes, such as nn.Linear(spec.num_inputs, 32)"
+                    f" make layers that take their sizes{advice}"
                 )
             if parameter.dtype != torch.float32:
                 raise NetworkError(

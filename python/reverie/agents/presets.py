@@ -6,6 +6,7 @@ A table `[environment]` is optional: wrappers, a time limit, and the other field
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from reverie._picklable import Picklable
+from reverie.agents.atari import is_game
 from reverie.agents.core import Preset, RunSettings
+from reverie.agents.env_ids import with_option
 from reverie.agents.env_settings import EnvSettings
 from reverie.agents.log_settings import LogSettings
 from reverie.agents.settings import converted, is_optional, python_value
@@ -93,27 +96,32 @@ def toml(value: Any) -> str:
     raise TypeError(f"{value!r}, which cannot be written to a preset file: use a number, a text, or a list of them")
 
 
-def override(preset: Preset, settings: Sequence[str], agent: str = "") -> Preset:
+def override(preset: Preset, settings: Sequence[str], agent: str = "", env_id: str = "") -> Preset:
     """The preset with some settings changed, each given as `name=value` with a TOML value.
 
     A name may be from `[agent]`, `[run]` or `[environment]`; one that several of them have is that of the first, as of
     an agent of another package that has a setting `network`. Raises `PresetError`, for the agent of this name, or
-    without one for the preset.
+    without one for the preset. It names the form for an option of the environment `env_id`.
     """
-    return _changed(preset, parsed(settings, preset.path, type(preset.config)), ", ".join(settings), agent)
+    values = parsed(settings, preset.path, type(preset.config), agent)
+    return _changed(preset, values, ", ".join(settings), agent, env_id=env_id)
 
 
-def parsed(settings: Sequence[str], path: Path, config_class: type[Any]) -> dict[str, Any]:
-    """The values by name of settings in the form of `override`. Raises `PresetError`, with `path`, for another form.
+def parsed(settings: Sequence[str], path: Path, config_class: type[Any], agent: str = "") -> dict[str, Any]:
+    """The values by name of settings in the form of `override`. Raises `PresetError` as that does for another form.
 
     The word none is None for a setting that may have that and no text.
     """
     values, hints = {}, _hints(config_class)
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise PresetError(path, f"{setting!r} is not a setting; write name=value")
         value, hint = _value(text), hints.get(name)
+        if name in hints and not text and (not equals or str not in (hint, *get_args(hint))):
+            raise PresetError(path, f"{name} has no value: write {name}=VALUE", agent)
+        if not equals:
+            near = difflib.get_close_matches(name, hints, n=1)
+            words = f"has no setting {name!r}; did you mean {near[0]}?" if near else f"{setting!r} is not a setting"
+            raise PresetError(path, words if near else f"{words}; write name=value", agent)
         values[name] = None if value == NONE and is_optional(hint) and str not in get_args(hint) else value
     return values
 
@@ -129,29 +137,42 @@ def _table_of(name: str, config_class: type[Any]) -> str | None:
     return next((table for table, one in classes.items() if name in get_type_hints(one)), None)
 
 
-def changed(preset: Preset, settings: Mapping[str, Any], agent: str = "", other_names: Sequence[str] = ()) -> Preset:
+def changed(
+    preset: Preset,
+    settings: Mapping[str, Any],
+    agent: str = "",
+    other_names: Sequence[str] = (),
+    env_id: str = "",
+) -> Preset:
     """The preset with some settings changed, each given by its name as an object of Python.
 
     A tuple may be given as a list, a float as an int, text as a path, and each as NumPy has it. `other_names` are
     names that a misspelt one may have meant. Raises `PresetError` as `override` does.
     """
     given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    return _changed(preset, settings, given, agent, other_names)
+    return _changed(preset, settings, given, agent, other_names, env_id)
 
 
 def _changed(
-    preset: Preset, settings: Mapping[str, Any], given: str, agent: str, other_names: Sequence[str] = ()
+    preset: Preset,
+    settings: Mapping[str, Any],
+    given: str,
+    agent: str,
+    other_names: Sequence[str] = (),
+    env_id: str = "",
 ) -> Preset:
     """The preset with these settings, whose values are as TOML has them, or None."""
     try:
-        return _with_settings(preset, settings, given, other_names)
+        return _with_settings(preset, settings, given, other_names, env_id)
     except PresetError as error:
         if not agent:
             raise
         raise PresetError(error.path, error.reason, agent) from error
 
 
-def _with_settings(preset: Preset, settings: Mapping[str, Any], given: str, other_names: Sequence[str]) -> Preset:
+def _with_settings(
+    preset: Preset, settings: Mapping[str, Any], given: str, other_names: Sequence[str], env_id: str
+) -> Preset:
     changes: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
     classes = {"agent": type(preset.config), "run": RunSettings, "environment": EnvSettings}
     hints = {table: get_type_hints(settings_class) for table, settings_class in classes.items()}
@@ -159,6 +180,10 @@ def _with_settings(preset: Preset, settings: Mapping[str, Any], given: str, othe
         table = _table_of(name, type(preset.config))
         if table is None:
             known = [*(one for names in hints.values() for one in names), *other_names]
+            if env_id and not is_game(env_id) and (named := with_option(env_id, name, value)):
+                raise PresetError(
+                    preset.path, f"has no setting {name!r}: it is an option of the environment, so give the id {named}"
+                )
             raise PresetError(preset.path, f"has no setting {name!r}{suggestion(name, known)}")
         if table != "environment":
             value = _convert(preset.path, table, name, hints[table][name], value)

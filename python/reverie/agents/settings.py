@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import types
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -32,8 +32,14 @@ class Settings:
 
     NumPy's scalars and arrays become Python's numbers and tuples, lists become tuples, an int becomes a float and a
     whole float (1e6) an int where the setting is one. Any other type raises TypeError, which names the setting. A
-    subclass that has a `__post_init__` calls that of its base class first.
+    subclass that has a `__post_init__` calls that of its base class first. One that declares settings is a dataclass
+    itself: otherwise its objects raise TypeError when they are made.
     """
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        """A new object. Raises TypeError for a class that declares settings and is no dataclass."""
+        _require_dataclass(cls)  # type: ignore[arg-type]  # a class is hashable
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]  # a class is hashable
@@ -150,6 +156,21 @@ def words_of(hint: Any) -> str:
 
 
 _INVALID: Any = object()
+
+
+@functools.cache
+def _require_dataclass(settings: type[Any]) -> None:
+    """Raise TypeError for a class without the decorator that declares settings: they would be ignored."""
+    for one in settings.__mro__:
+        if not issubclass(one, Settings) or one is Settings or "__dataclass_fields__" in vars(one):
+            continue
+        hints = _hints(one)  # type: ignore[arg-type]  # a class is hashable
+        names = [name for name in inspect.get_annotations(one) if get_origin(hints[name]) is not ClassVar]
+        if names:
+            raise TypeError(
+                f"{one.__name__} declares {', '.join(names)}, and is no dataclass: write @dataclass(frozen=True,"
+                " kw_only=True) above the class"
+            )
 
 
 @functools.cache

@@ -211,6 +211,9 @@ HINTS: tuple[SettingHint, ...] = (
 SEEDS = ("seed", "seeds")
 """Names of what a command and `reverie.train` take next to settings."""
 
+MOST_LONGER = 5
+"""The most settings that begin with an unknown name, for which an error lists them."""
+
 
 def synonym(name: str, known: Collection[str]) -> str:
     """The setting that another library calls so, with the same values; empty without one, and where a hint applies."""
@@ -234,7 +237,10 @@ def suggestion(name: str, known: Sequence[str]) -> str:
         if others := agents_with(meant):
             what = "it" if meant == name else f"{meant} in its place"
             return f", and other agents have {what}: {', '.join(others)}"
-    near = difflib.get_close_matches(name, known, n=1)
+    longer = [one for one in known if name and one.startswith(name)]
+    if 1 < len(longer) <= MOST_LONGER:
+        return f"; did you mean {', '.join(longer[:-1])} or {longer[-1]}?"
+    near = longer if len(longer) == 1 else difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 

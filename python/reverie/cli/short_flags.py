@@ -83,9 +83,9 @@ def changed_preset(request: TrainRequest, agent: Any, path: Path | None) -> Pres
     from reverie.agents.hindsight import without_returns
 
     settings = _changed_settings(request, agent)
-    changes = presets.parsed(settings, agent.presets, agent.config)
+    changes = presets.parsed(settings, agent.presets, agent.config, agent.name)
     preset = agent.load_preset(request.env, path, presets.of_environment(changes, agent.config))
-    return without_returns(presets.override(preset, settings, agent.name), changes)
+    return without_returns(presets.override(preset, settings, agent.name, request.env), changes)
 
 
 def _changed_settings(request: TrainRequest, agent: Any) -> list[str]:

@@ -331,7 +331,7 @@ def _settings(
     )
     if settings:
         own = [name for name in inspect.signature(train).parameters if name != "settings"]
-        found = presets.changed(found, settings, agent.name, own)
+        found = presets.changed(found, settings, agent.name, own, env_id)
     if isinstance(preset, Preset) or environment is not None:
         return found
     return without_returns(found, settings)

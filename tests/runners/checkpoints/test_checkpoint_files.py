@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import reverie  # noqa: E402
 from reverie import agents  # noqa: E402
 from reverie.agents import preset_choice, presets  # noqa: E402
 from reverie.runners import CheckpointError, checkpoints  # noqa: E402
@@ -286,3 +287,19 @@ def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
             (tmp_path / "again.toml").write_text(presets.dump(preset))
             again = agent.load_preset(preset_choice.environment_of(path), tmp_path / "again.toml")
             assert (again.config, again.run) == (preset.config, preset.run)
+
+
+def test_the_policy_of_a_run_without_a_checkpoint_is_named_where_a_policy_is_to_be_loaded(tmp_path):
+    def reason(load):
+        with pytest.raises(CheckpointError) as caught:
+            load()
+        return caught.value.reason
+
+    (tmp_path / "checkpoints").mkdir()
+    assert "best.safetensors" not in reason(lambda: reverie.load_policy(tmp_path))
+    (tmp_path / "best.safetensors").touch()
+    assert reason(lambda: reverie.load_policy(tmp_path)) == (
+        "is missing: the run in this folder has not written one yet; the policy of its best evaluation is"
+        f" {tmp_path / 'best.safetensors'}: name that file"
+    )
+    assert "best.safetensors" not in reason(lambda: checkpoints.find(tmp_path))

@@ -99,6 +99,17 @@ def test_a_role_that_exits_ends_the_run_with_the_place_of_its_exit(broken_agent,
     assert inspect.getfile(agent.make_actor) in caught.value.traceback
 
 
+def test_a_role_that_interrupts_itself_ends_the_run_once_and_prints_nothing(broken_agent, capfd):
+    agent = broken_agent("agent_that_interrupts", "raise KeyboardInterrupt")
+    path, events = re.escape(inspect.getfile(agent.make_actor)), []
+    words = rf"actor 0: KeyboardInterrupt: raised by the role's own code, not by Ctrl-C \({path}, line \d+\)$"
+    with pytest.raises(RoleError, match=words) as caught:
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
+    assert caught.value.error == "KeyboardInterrupt"
+    assert of_kind(events, RoleRestarted) == []
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_later_process_that_ends_with_1_before_it_reports_is_restarted(broken_agent, tmp_path):
     began = str(tmp_path / "began")
     agent = broken_agent("agent_that_ends_later", f"open({began!r}, 'w').close(); os._exit(3)")

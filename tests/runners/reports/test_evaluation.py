@@ -90,6 +90,24 @@ def test_an_evaluation_needs_a_seed_and_an_environment_that_it_can_make(evaluato
         Evaluator("CartPole-v1", 0)
 
 
+def test_an_evaluator_takes_a_class_of_environments_as_a_run_does(evaluator):
+    def policy(observations):
+        return observations[:, 0].astype(np.int64)
+
+    own = Evaluator(Echo, 2)
+    assert own.evaluate(policy, [3, 1, 2]) == evaluator.evaluate(policy, [3, 1, 2])
+    own.close()
+    with pytest.raises(TypeError, match=r"env: <function .*> is a lambda or defined within a function"):
+        Evaluator(lambda: Echo(), 2)
+
+
+@pytest.mark.parametrize("seeds", [5, None, 2.0, "12"])
+def test_seeds_that_are_no_list_are_refused_by_name_with_an_example(evaluator, seeds):
+    words = re.escape(f"seeds is {seeds!r}, and must be one seed for each episode, such as range(30_000, 30_010)")
+    with pytest.raises(TypeError, match=words):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds)
+
+
 @pytest.mark.parametrize(
     ("returned", "words"),
     [

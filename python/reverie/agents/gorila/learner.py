@@ -18,8 +18,9 @@ from reverie.agents.gorila.loss import Gradient, dqn_gradient
 from reverie.agents.gorila.networks import make_network
 from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, ParameterServer, make_shards
 from reverie.agents.gorila.states import server_state, shard_states
-from reverie.agents.learning import NetworkLearner, age
+from reverie.agents.learning import NetworkLearner
 from reverie.agents.named_parameters import Named
+from reverie.agents.outcomes import age
 from reverie.agents.replay import TABLE
 
 
@@ -142,7 +143,8 @@ class Learner(NetworkLearner):
         self._counts["gradients"] += 1
         self._counts["gradients_dropped"] += not taken
         stale = self.version - taken - before
-        self._last = {"age_in_updates": old, "staleness": stale, "loss": gradient.loss, "gradient_norm": gradient.norm}
+        figures = {"staleness": stale, "loss": gradient.loss, "gradient_norm": gradient.norm}
+        self._last = figures if old is None else {"age_in_updates": old, **figures}
 
     def _next(self) -> int:
         """The worker whose turn it is: each in turn, or, if bundled, one whose table can give a batch."""

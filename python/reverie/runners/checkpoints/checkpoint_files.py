@@ -222,14 +222,20 @@ def _entry(text: bytes, name: str) -> Any:
     return next(decode(value, {}) for key, value in json.loads(text)["dict"] if key == name)
 
 
-def find(path: Path) -> Path:
-    """The checkpoint at `path`, or the newest one if `path` is a run's folder. Raises `CheckpointError`."""
+def find(path: Path, *, for_policy: bool = False) -> Path:
+    """The checkpoint at `path`, or the newest one if `path` is a run's folder.
+
+    Raises `CheckpointError`. With `for_policy` its text names the policy's file in the folder of a run without a
+    checkpoint.
+    """
     if (path / STATE).is_file() or (_is_name(path.name) and path.is_dir()):
         return path
     found = all_in(path / CHECKPOINTS)
     if found:
         return found[-1]
     hint = "name a run's folder, or one of the folders in its checkpoints/"
+    if for_policy and (path / BEST).is_file():
+        hint = f"the policy of its best evaluation is {path / BEST}: name that file"
     raise CheckpointError(path, f"is missing: {_why_none(path)}{hint}")
 
 

@@ -20,7 +20,9 @@ from reverie.runners.checkpoints.checkpoint_files import PRESET, CheckpointError
 def load_policy(path: Path | str, *, agent: Agent | str | None = None, seed: int = 0) -> TrainedPolicy:
     """Load a trained policy. See `reverie.load_policy`."""
     where, seed = _checks.path("path", path), _checks.count("seed", seed, 0)
-    return read(where, agent, seed) if is_policy_file(where) else _of_checkpoint(find(where), agent, seed)
+    if is_policy_file(where):
+        return read(where, agent, seed)
+    return _of_checkpoint(find(where, for_policy=True), agent, seed)
 
 
 def load_for(path: Path, agent: Agent) -> TrainedPolicy:
@@ -28,7 +30,7 @@ def load_for(path: Path, agent: Agent) -> TrainedPolicy:
 
     Raises what `load_policy` raises.
     """
-    name = policy_files.agent_of(path) if is_policy_file(path) else agent_of(find(path))
+    name = policy_files.agent_of(path) if is_policy_file(path) else agent_of(find(path, for_policy=True))
     if name == agent.name:
         return load_policy(path, agent=agent)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from reverie import _checks
 from reverie.agents.core import EnvironmentCrash, EnvironmentCrashedError
 from reverie.agents.env_errors import UnsupportedEnvironmentError
+from reverie.agents.env_ids import id_of
 from reverie.agents.environments import EnvSpec, describe, make_one
 from reverie.agents.episodes import Episodes
 from reverie.agents.error_places import place_of
@@ -89,6 +90,15 @@ def _success(info: Mapping[str, Any]) -> bool | None:
     return bool(np.all(found)) if known else None
 
 
+def _checked_seeds(seeds: Any) -> tuple[int, ...]:
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise TypeError(f"seeds is {seeds!r}, and must be one seed for each episode, such as range(30_000, 30_010)")
+    found = tuple(_checks.count("seed", seed, 0) for seed in seeds)
+    if not found:
+        raise ValueError("seeds is empty: give one for each episode")
+    return found
+
+
 class StepRecorder(Protocol):
     """Receives the steps of the episodes of an evaluation, as environments return them: arrays may change later."""
 
@@ -104,20 +114,21 @@ class StepRecorder(Protocol):
 class Evaluator:
     """Runs evaluations in environments that it makes once. Not thread-safe."""
 
-    def __init__(self, env: EnvSpec | str, num_envs: int) -> None:
-        """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or the id of an environment as it is.
+    def __init__(self, env: EnvSpec | str | Callable[..., Any], num_envs: int) -> None:
+        """`env` is a description (`Topology.env`, `TrainedPolicy.spec`), or an environment as it is: an id, or a class
+        or function that makes one.
 
         With a description it makes the environment for evaluations: `EnvSettings.evaluation_env`, with the wrappers
         `evaluation_wrappers`, if they are set.
 
         Raises TypeError for an environment: the evaluator makes its own, `num_envs` of them.
         """
-        if not isinstance(env, EnvSpec | str):
+        if not isinstance(env, EnvSpec | str) and not callable(env):
             raise TypeError(
                 f"env is {env!r}, and an Evaluator makes its environments itself: give the id of an environment, or the"
                 " `spec` of a policy"
             )
-        self._env = env.for_evaluation() if isinstance(env, EnvSpec) else describe(env)
+        self._env = env.for_evaluation() if isinstance(env, EnvSpec) else describe(id_of(env, "env"))
         self._env_id = self._env.env_id
         self._step_checks = StepChecks(self._env)
         self._envs = [make_one(self._env) for _ in range(_checks.count("num_envs", num_envs, 1))]
@@ -136,15 +147,13 @@ class Evaluator:
         (`agents.core.RecurrentPolicy`) begins each episode with a new one. `meanwhile` is called before every step; it
         may raise, which ends the evaluation. `recorder` receives the steps.
 
-        Raises ValueError for no seeds, a negative one, and another number of actions than of observations; and
-        `EnvironmentCrashedError` if an environment raises, with the episode's seed and step (0: its reset); all
-        environments are made again then. It is an `InvalidStepError` for a reward or an observation that is not
-        finite, and a `MisshapenStepError` where nothing can be computed of an observation, since it is not of its
-        space. An `UnsupportedEnvironmentError` passes.
+        Raises TypeError for seeds that are no sequence; ValueError for no seeds, a negative one, and another number of
+        actions than of observations; and `EnvironmentCrashedError` if an environment raises, with the episode's seed
+        and step (0: its reset); all environments are made again then. It is an `InvalidStepError` for a reward or an
+        observation that is not finite, and a `MisshapenStepError` where nothing can be computed of an observation,
+        since it is not of its space. An `UnsupportedEnvironmentError` passes.
         """
-        seeds, together = tuple(_checks.count("seed", seed, 0) for seed in seeds), len(self._envs)
-        if not seeds:
-            raise ValueError("seeds is empty: give one for each episode")
+        seeds, together = _checked_seeds(seeds), len(self._envs)
         played: list[_Episode] = []
         for first in range(0, len(seeds), together):
             played += self._play(policy, seeds[first : first + together], meanwhile, recorder)

@@ -6,6 +6,7 @@ import time
 import traceback
 
 from reverie.agents.core import EnvironmentCrashedError
+from reverie.agents.error_places import place_of
 from reverie.agents.step_checks import InvalidStepError
 from reverie.errors import (
     ClosedError,
@@ -71,6 +72,10 @@ def run_role(setup: RoleSetup, link: RoleLink) -> None:
     except SystemExit as error:  # as an environment may raise it; another process may not meet it
         link.send(RoleFailed("SystemExit", str(error), traceback.format_exc(), transient=True))
         raise
+    except KeyboardInterrupt as error:  # of the agent or an environment: Ctrl-C does not reach roles
+        place = place_of(error).removeprefix("KeyboardInterrupt: ").strip()
+        text = f"raised by the role's own code, not by Ctrl-C {place}"
+        link.send(RoleFailed("KeyboardInterrupt", text, traceback.format_exc(), transient=False))
     finally:
         if role is not None:
             role.close()
