@@ -15,6 +15,7 @@ import numpy as np
 from reverie.agents.core import EnvironmentCrash, Stopwatch, WeightSource
 from reverie.agents.dataset_columns import FIRST_ROWS, RowReader, require_columns, warn_of_unread
 from reverie.agents.environments import EnvSpec
+from reverie.agents.error_places import warn
 from reverie.agents.outcomes import NO_WEIGHTS
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.agents.settings import PAIRS
@@ -25,8 +26,8 @@ from reverie.integrations.datasets.transitions import (
     Append,
     appends,
     next_name_of,
+    num_breaks,
     num_transitions,
-    require_consecutive,
 )
 
 EXPLORATION = (
@@ -112,6 +113,7 @@ class DatasetReader:
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
         warn_of_unread(self._source, spec)
+        _warn_of_breaks(self._source, config.n_step)
         self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
@@ -209,10 +211,19 @@ class DatasetReader:
             self._writer.close(timeout=0)
 
 
+def _warn_of_breaks(source: DatasetSource, n_step: int) -> None:
+    """Issue a `TrainingWarning` if returns of `n_step` steps are cut since the next rows do not go on from theirs."""
+    breaks = num_breaks(source, FIRST_ROWS) if n_step > 1 else 0
+    if breaks:
+        warn(
+            f"{source.path}: after {breaks} of the first {FIRST_ROWS:,} rows the next row does not begin with their"
+            f" {next_name_of(source)}: they end episodes, so that their returns have fewer steps than n_step={n_step}"
+        )
+
+
 def _require_fitting(source: DatasetSource, spec: EnvSpec, config: DatasetSettings) -> None:
     """Raise `UnsupportedEnvironmentError` for columns of another environment, DatasetError for too many items."""
     require_columns(source, spec)
-    require_consecutive(source, FIRST_ROWS)
     if source.num_rows is None or source.num_rows <= config.capacity:
         return
     items = num_transitions(

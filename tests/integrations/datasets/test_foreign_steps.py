@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reverie.integrations.datasets import DatasetError, import_dataset, open_dataset
-from reverie.integrations.datasets.transitions import num_transitions
+from reverie.integrations.datasets.transitions import num_breaks, num_transitions
 
 
 @pytest.fixture
@@ -106,12 +106,29 @@ NEXT_NAMES = ["next_obs", "next_observation", "next_observations"]
 
 
 @pytest.mark.parametrize("name", NEXT_NAMES)
-def test_shuffled_transitions_are_refused_with_the_row_whose_next_observation_does_not_follow(client, write, name):
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_transitions_in_any_order_keep_their_own_next_observation_and_returns_end_at_a_break(
+    client, write, name, n_step
+):
     order = [0, 1, 4, 3, 2, 5]
-    path = write(obs=np.arange(6.0)[order], terminated=np.zeros(6, bool), **{name: np.arange(1.0, 7)[order]})
-    with pytest.raises(DatasetError, match=rf"row 1 \(from 0\): column '{name}' is not the obs of row 2") as raised:
-        import_dataset(client, "to", open_dataset(path), as_="transitions")
-    assert "transitions in another order cannot be read" in str(raised.value)
+    obs, terminated = np.arange(6.0)[order], np.array(order) == 3
+    source = open_dataset(write(obs=obs, terminated=terminated, **{name: obs + 1}))
+    report = import_dataset(client, "to", source, as_="transitions", n_step=n_step, discount=0.5)
+    assert (report.items, report.left_out) == (6, 0)
+    data = client.get("to", client.query("to").key).data
+    found = sorted(zip(*(data[name].tolist() for name in ("obs", "next_obs", "reward", "discount")), strict=True))
+    alone = [(float(i), i + 1.0, 1.0, 0.0 if i == 3 else 0.5) for i in range(6)]
+    if n_step == 2:
+        alone[0] = (0.0, 2.0, 1.5, 0.25)  # row 1 goes on from row 0; no other row goes on from the one before it
+    assert found == alone
+    assert num_breaks(source, 1_000) == 3
+    assert num_transitions(open_dataset(source.path, columns=["terminated"]), has_next=True) == 6
+
+
+def test_next_observations_that_were_rounded_to_a_shorter_dtype_go_on(write):
+    obs = np.arange(6.0) / 3
+    path = write(obs=obs, terminated=ENDS, next_obs=np.append(obs[1:], 2.0).astype(np.float32))
+    assert num_breaks(open_dataset(path), 1_000) == 0
 
 
 def test_the_next_observation_of_an_episode_s_last_step_is_its_last_observation(client, write):
@@ -145,10 +162,10 @@ def test_next_observations_of_nests_are_compared_in_each_part(client, write):
     columns = {"terminated": ENDS, **{old: parts[new] for old, new in rename.items()}}
     read = open_dataset(write(**columns), **named)
     assert import_dataset(client, "to", read, as_="transitions").items == 6
+    assert num_breaks(read, 1_000) == 0
     columns["next_obs_speed"] = speed
     read = open_dataset(write(**columns), **named)
-    with pytest.raises(DatasetError, match=r"row 0 \(from 0\): column 'next_obs' is not the obs of row 1"):
-        import_dataset(client, "to", read, as_="transitions")
+    assert num_breaks(read, 1_000) == 4, "two rows of six end episodes by their flags"
 
 
 def test_next_observations_of_another_shape_are_refused_before_a_row_is_read(client, write):

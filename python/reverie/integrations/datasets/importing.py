@@ -51,11 +51,11 @@ def import_dataset(
             (`episode_writer`). "sequences": overlapping parts of each episode (`sequence_writer`). "transitions":
             n-step transitions (`transition_writer`) with `obs`, `action`, `reward`, `discount` and `next_obs`; they
             need the columns `obs`, `action`, `reward` and `terminated`, where `truncated` is read if it is there, and
-            further columns become columns of the transitions. Next observations (`next_obs`, `next_observation` or
-            `next_observations`) must be those of the rows that follow, and are the last ones of episodes. A step whose
-            next observation is not in the data set makes no transition, unless it terminated: its `next_obs` is then
-            its `obs`, and its `discount` 0. "auto": "episodes" where rows are steps, otherwise "items"; a table that
-            was exported comes back as it was.
+            further columns become columns of the transitions. With next observations (`next_obs`, `next_observation` or
+            `next_observations`) rows may be in any order: one whose next row does not begin with its own ends an
+            episode. A step whose next observation is not in the data set makes no transition, unless it terminated: its
+            `next_obs` is then its `obs`, and its `discount` 0. "auto": "episodes" where rows are steps, otherwise
+            "items"; a table that was exported comes back as it was.
         n_step, discount: of transitions.
         length, period, burn_in: of sequences; `period` defaults to `length`.
         priority: of every item; None takes the data set's, and where it has none the writers' default.
@@ -70,7 +70,7 @@ def import_dataset(
 
     Raises:
         DatasetError: for damaged files, columns that `as_` needs and the data set lacks, a column of another name
-            that ends episodes, a flag that is neither 0 nor 1, or transitions in another order than they were made.
+            that ends episodes, or a flag that is neither 0 nor 1.
         ValueError: for arguments that do not fit `as_`.
         SignatureError: for rows that the table refuses.
         UnknownTableError, DeadlineExceededError, ClosedError. Items that were inserted before an error stay.

@@ -19,15 +19,15 @@ __all__ = [
     "Append",
     "appends",
     "next_name_of",
+    "num_breaks",
     "num_transitions",
-    "require_consecutive",
     "require_ends",
     "require_transitions",
 ]
 
 #: The columns of a step that end its episode.
 FLAGS = ("terminated", "truncated")
-#: Columns that have the observation after each step. They are compared with the next row and are not needed.
+#: Columns that have the observation after each step, which is not needed where that is the next row's.
 NEXT_NAMES = ("next_obs", "next_observation", "next_observations")
 #: Names of other programs for the columns of a step. D4RL has the first five.
 OTHER_NAMES = {
@@ -59,6 +59,8 @@ class Append(NamedTuple):
     extras: dict[str, Any] | None
     cut: bool
     """Whether its episode ends here without a last observation: `end_episodes` follows."""
+    breaks: bool = False
+    """Whether the next row is of its episode but does not have its next observation, so that this step ends it."""
     row: int = 0
     """The number of its row in the data set, from 0."""
     final_row: int = 0
@@ -68,9 +70,12 @@ class Append(NamedTuple):
 def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) -> Iterator[Append]:
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
+    With a column of next observations every step has its own: one that is not the observation of the next row ends the
+    episode there, as a truncation does, and so does the last row. Transitions in any order are read so.
+
     Raises:
-        DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1,
-            episodes that go on after their end, and steps whose next observation is not that of the next row.
+        DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1, and
+            episodes that go on after their end.
     """
     split, over = _Split(source), False
     for number, (step, after) in enumerate(_pairs(source.steps() if steps is None else steps)):
@@ -82,13 +87,14 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
             over = False
             continue
         row = split(step.data, number)
-        final, final_row = None, number + follows
-        if follows and after is not None:
-            final = after.data["obs"]
-            split.require_next(step.data, final, number)
-        elif split.next_name is not None:
+        final = after.data["obs"] if follows and after is not None else None
+        breaks = final is not None and not split.continues(step.data, final)
+        final_row = number if breaks or final is None else number + 1
+        flagged = row.terminated or row.truncated
+        if split.next_name is not None and (final is None or breaks):
             final = split.next_of(step.data)
-        elif row.terminated:
+            row = row._replace(truncated=row.truncated or not flagged)
+        elif final is None and row.terminated:
             final = row.obs
         ended = (row.terminated or row.truncated) and final is not None
         yield row._replace(
@@ -96,9 +102,10 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
             truncated=row.truncated and ended,
             final_obs=final if ended else None,
             cut=not ended and not follows,
+            breaks=breaks and not flagged,
             final_row=final_row,
         )
-        over = ended and follows
+        over = ended and follows and flagged
 
 
 def require_transitions(source: DatasetSource) -> None:
@@ -125,19 +132,22 @@ def next_name_of(source: DatasetSource) -> str | None:
     return next((name for name in NEXT_NAMES if name in names), None)
 
 
-def require_consecutive(source: DatasetSource, rows: int) -> None:
-    """Raises DatasetError as `appends` does for the first rows, if they have next observations. Else reads no rows."""
-    if next_name_of(source) is not None:
-        for _ in itertools.islice(appends(source), rows):
-            pass
+def num_breaks(source: DatasetSource, rows: int) -> int:
+    """The first rows of a data set with next observations whose next row does not go on from them.
+
+    Reads no rows without next observations. Raises DatasetError as `appends` does.
+    """
+    if next_name_of(source) is None:
+        return 0
+    return sum(row.breaks for row in itertools.islice(appends(source), rows))
 
 
 def num_transitions(source: DatasetSource, *, has_next: bool = False) -> int:
     """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
 
     The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
-    last observation, of the step before. With `has_next`, the rows have next observations, so that a last row that is
-    truncated makes one, too.
+    last observation, of the step before. With `has_next`, the rows have next observations, so that all make one except
+    that last observation.
     """
     starts, terminated, ended, before, row = [], [], [], None, 0
     for block in source.blocks():
@@ -157,7 +167,8 @@ def num_transitions(source: DatasetSource, *, has_next: bool = False) -> int:
     first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
     last = np.append(first[1:], True)
     after_end = ~first & np.insert(over[:-1], 0, False)
-    return len(first) - int(np.count_nonzero(last & ~((over if has_next else final) & ~after_end)))
+    makes_none = after_end if has_next else ~final | after_end
+    return len(first) - int(np.count_nonzero(last & makes_none))
 
 
 class _Split:
@@ -210,7 +221,7 @@ class _Split:
             None,
             {name: data[name] for name in self._extras} if self._extras else None,
             False,
-            row,
+            row=row,
         )
 
     def next_of(self, data: dict[str, Any]) -> Any:
@@ -219,18 +230,12 @@ class _Split:
         cast_to = [np.asarray(leaf).astype(np.asarray(own).dtype) for leaf, own in zip(leaves, like, strict=True)]
         return structure.unflatten(cast_to)
 
-    def require_next(self, data: dict[str, Any], obs: Any, row: int) -> None:
-        """Raises DatasetError if the step has a next observation other than `obs`, which is that of the next row."""
+    def continues(self, data: dict[str, Any], obs: Any) -> bool:
+        """Whether a step's next observation, if the data set has it, is `obs`, that of the next row."""
         if self.next_name is None:
-            return
+            return True
         (found, _), (expected, _) = _native.flatten(data[self.next_name]), _native.flatten(obs)
-        if not all(itertools.starmap(_is_same, zip(found, expected, strict=True))):
-            raise DatasetError(
-                f"{self._path}, row {row} (from 0): column '{self.next_name}' is not the obs of row {row + 1}, though"
-                " both are of one episode: rows must be steps in the order in which they were made, and transitions"
-                " in another order cannot be read; if they are in order, number the episodes or mark their ends by"
-                " terminated and truncated"
-            )
+        return all(itertools.starmap(_is_same, zip(found, expected, strict=True)))
 
 
 def _parts(source: DatasetSource, name: str) -> dict[str, tuple[int | None, ...]]:
@@ -240,11 +245,13 @@ def _parts(source: DatasetSource, name: str) -> dict[str, tuple[int | None, ...]
 
 
 def _is_same(found: Any, expected: Any) -> bool:
-    """Whether two arrays are equal in the dtype of the second; NaN equals NaN."""
+    """Whether two arrays are equal, in the shorter of their dtypes if one has floats; NaN equals NaN."""
     found, expected = np.asarray(found), np.asarray(expected)
-    if expected.dtype.kind == "f" and found.dtype.kind in "biuf":
+    floats = [array.dtype for array in (found, expected) if array.dtype.kind == "f"]
+    if floats and {found.dtype.kind, expected.dtype.kind} <= set("biuf"):
+        shorter = min(floats, key=lambda dtype: dtype.itemsize)
         with np.errstate(over="ignore"):
-            return np.array_equal(found.astype(expected.dtype), expected, equal_nan=True)
+            return np.array_equal(found.astype(shorter), expected.astype(shorter), equal_nan=True)
     return np.array_equal(found, expected)
 
 
