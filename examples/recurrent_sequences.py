@@ -39,7 +39,8 @@ def learn() -> None:
 
 
 right = []
-with client.sequence_writer("sequences", LENGTH, period=3, burn_in=BURN_IN, num_envs=NUM_ENVS) as writer:
+options = {"num_envs": NUM_ENVS, "autoreset": "disabled"}  # this program resets its environments
+with client.sequence_writer("sequences", LENGTH, period=3, burn_in=BURN_IN, **options) as writer:
     for _episode in range(EPISODES):
         cue, state = rng.choice([-1.0, 1.0], NUM_ENVS), torch.zeros(NUM_ENVS, HIDDEN)
         for t in range(STEPS):

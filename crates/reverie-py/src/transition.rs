@@ -8,8 +8,10 @@ use crate::intake::{CallColumns, Intake, Reader, check_same, opened};
 use crate::rows::priority as read_priority;
 use crate::sending::ItemSender;
 use crate::trajectory::{busy, closed};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
 use reverie_core::spec::Schema;
 use reverie_core::table::Inserts;
@@ -38,6 +40,24 @@ struct Readers {
     extras: Reader,
     final_obs: Reader,
     first: Option<FirstSchemas>,
+}
+
+/// True for an array `[N]` of Python objects.
+fn are_objects(nest: &Bound<'_, PyAny>) -> bool {
+    nest.cast::<PyUntypedArray>().is_ok_and(|array| array.ndim() == 1 && array.dtype().kind() == b'O')
+}
+
+/// The rows `[N, ...]` of `info["final_obs"]` of Gymnasium's vectors: an array of objects, None where no episode ended.
+#[cold]
+fn last_rows<'py>(
+    obs: &Bound<'py, PyAny>,
+    found: &Bound<'py, PyAny>,
+    terminated: &Bound<'py, PyAny>,
+    truncated: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static LAST_ROWS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let of_python = LAST_ROWS.import(obs.py(), "reverie.writers.last_rows", "last_rows")?;
+    of_python.call1((obs, found, terminated, truncated))
 }
 
 /// The schemas of the first append, which later ones must have.
@@ -134,9 +154,13 @@ impl TransitionWriter {
         let Readers { obs: obs_reader, action: action_reader, extras: extras_reader, final_obs: final_reader, first } =
             &mut *readers;
         let rows = (!self.one_env).then_some(Some(self.options.num_envs));
+        let obs_given = obs;
         let obs = obs_reader.read("obs", obs, rows, None)?;
         let action = action_reader.read("action", action, rows, None)?;
         let extras = extras.map(|extras| extras_reader.read("", extras, rows, None)).transpose()?;
+        let of_ended = final_obs.filter(|nest| !self.one_env && are_objects(nest));
+        let of_ended = of_ended.map(|found| last_rows(obs_given, found, terminated, truncated)).transpose()?;
+        let final_obs = of_ended.as_ref().or(final_obs);
         let final_obs = final_obs.map(|nest| final_reader.read("final_obs", nest, rows, None)).transpose()?;
         let extras_schema = extras.as_ref().map(|extras| Arc::clone(&extras.schema));
         match first {

@@ -154,6 +154,7 @@ class WriterCalls(TableCalls):
         burn_in: int = 0,
         *,
         num_envs: int,
+        autoreset: Autoreset | enum.Enum | None = None,
         head: Head = "pad",
         tail: Tail = "short",
         priority: float | Literal["max"] | None = None,
@@ -170,6 +171,7 @@ class WriterCalls(TableCalls):
         burn_in: int = 0,
         *,
         num_envs: int | None = None,
+        autoreset: Autoreset | enum.Enum | None = None,
         head: Head = "pad",
         tail: Tail = "short",
         priority: float | Literal["max"] | None = None,
@@ -184,7 +186,7 @@ class WriterCalls(TableCalls):
         et al. 2016, algorithm 1), else 1.
         """
         make = functools.partial(SequenceWriter, length=length, period=period, burn_in=burn_in, head=head, tail=tail)
-        return self._steps_writer(make, table, num_envs, priority, max_in_flight_bytes, timeout, shard)
+        return self._steps_writer(make, table, num_envs, autoreset, priority, max_in_flight_bytes, timeout, shard)
 
     @overload
     def episode_writer(
@@ -205,6 +207,7 @@ class WriterCalls(TableCalls):
         table: str,
         *,
         num_envs: int,
+        autoreset: Autoreset | enum.Enum | None = None,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
@@ -217,6 +220,7 @@ class WriterCalls(TableCalls):
         table: str,
         *,
         num_envs: int | None = None,
+        autoreset: Autoreset | enum.Enum | None = None,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] | None = None,
         max_in_flight_bytes: int | None = None,
@@ -230,18 +234,21 @@ class WriterCalls(TableCalls):
         et al. 2016, algorithm 1), else 1.
         """
         make = functools.partial(EpisodeWriter, max_length=max_length)
-        return self._steps_writer(make, table, num_envs, priority, max_in_flight_bytes, timeout, shard)
+        return self._steps_writer(make, table, num_envs, autoreset, priority, max_in_flight_bytes, timeout, shard)
 
     def _steps_writer(
         self,
         make: Callable[..., StepsT],
         table: str,
         num_envs: int | None,
+        autoreset: Autoreset | enum.Enum | None,
         priority: float | Literal["max"] | None,
         max_in_flight_bytes: int | None,
         timeout: float | None,
         shard: int | None,
     ) -> StepsT | VectorWriter[StepsT]:
+        if num_envs is None and autoreset is not None:
+            raise ValueError(f"autoreset is {autoreset!r}, and it is for several environments: set num_envs, too")
         with self._at(shard, timeout) as (client, timeout):
             tables = client._tables(timeout)
             make_one = functools.partial(
@@ -254,7 +261,7 @@ class WriterCalls(TableCalls):
                 timeout=timeout,
                 variable=variable_cells([of for of in tables if of.name == table]),
             )
-            return make_one() if num_envs is None else VectorWriter(make_one, num_envs, timeout)
+            return make_one() if num_envs is None else VectorWriter(make_one, num_envs, timeout, _named(autoreset))
 
     def transition_writer(
         self,
@@ -265,7 +272,7 @@ class WriterCalls(TableCalls):
         num_envs: int | None = None,
         frame_stack: int | None = None,
         stack_axis: int = 0,
-        autoreset: Autoreset | enum.Enum = "next_step",
+        autoreset: Autoreset | enum.Enum | None = None,
         priority_eps: float = 1e-6,
         priority_clip: float | None = None,
         priority: float | Literal["max"] | None = None,
@@ -273,10 +280,11 @@ class WriterCalls(TableCalls):
         timeout: float | None = None,
         shard: int | None = None,
     ) -> TransitionWriter:
-        """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`.
+        """A writer of n-step transitions; see `reverie.writers.TransitionWriter`.
 
-        `priority=None` is "max" if the table's sampler is `Prioritized`, so that each item is soon drawn once (Schaul
-        et al. 2016, algorithm 1), else 1.
+        `autoreset=None` is "next_step" with `num_envs`, as Gymnasium's vector environments reset by default, and
+        "disabled" for one environment, which the program resets. `priority=None` is "max" if the table's sampler is
+        `Prioritized`, so that each item is soon drawn once (Schaul et al. 2016, algorithm 1), else 1.
         """
         with self._at(shard, timeout) as (client, timeout):
             tables = client._tables(timeout)
@@ -288,8 +296,7 @@ class WriterCalls(TableCalls):
                 num_envs=num_envs,
                 frame_stack=frame_stack,
                 stack_axis=stack_axis,
-                # Gymnasium's AutoresetMode.NEXT_STEP is accepted for its name, "next_step".
-                autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
+                autoreset=_named(autoreset) or ("disabled" if num_envs is None else "next_step"),
                 priority_eps=priority_eps,
                 priority_clip=priority_clip,
                 priority=_first_priority(tables, table) if priority is None else priority,
@@ -315,6 +322,11 @@ def common_compression(tables: Sequence[Table]) -> Compression:
     """The compression that all tables ask for; "auto" where they differ."""
     asked = {table.compression for table in tables}
     return asked.pop() if len(asked) == 1 else "auto"
+
+
+def _named(autoreset: Autoreset | enum.Enum | None) -> Autoreset | None:
+    """The name of a mode, which may be one of Gymnasium's `AutoresetMode`."""
+    return cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset
 
 
 def _first_priority(tables: Sequence[Table], name: str) -> float | Literal["max"]:

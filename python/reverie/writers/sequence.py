@@ -216,7 +216,7 @@ class SequenceWriter(StepsWriter):
         remedy = 'tail="short"' if self._pads or not self._burn_in else 'head="pad" and tail="short"'
         logger().warning(
             "an episode of %d steps is in no item of table '%s' (burn_in %d, length %d); %s keeps every step, and"
-            " num_dropped counts those that are lost; later episodes are not logged",
+            " num_dropped counts those that are lost; this writer logs no later ones",
             steps, self._table, self._burn_in, length, remedy,
         )  # fmt: skip
 

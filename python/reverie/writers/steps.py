@@ -56,6 +56,11 @@ class StepsWriter(WriterContext):
         return self._writer.num_in_flight
 
     @property
+    def num_dropped(self) -> int:
+        """Steps of ended episodes that are in no item."""
+        return 0
+
+    @property
     def num_sent(self) -> int:
         """The number of items that were made so far."""
         return self._num_sent

@@ -32,8 +32,10 @@ class TransitionWriter(_native.TransitionWriter, WriterContext):
         frame_stack: observations of items are stacks of this number of frames, where each append has only the newest
             frame. The first frame of an episode is repeated before it.
         stack_axis: the position of the stack's axis among a frame's axes: 0 gives `[B, 4, 84, 84]`.
-        autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): it is the
-            `obs` of the next append, which does not make a transition. "same_step" and "disabled": it is `final_obs`.
+        autoreset: where the last observation of an episode comes from. "next_step" (the default with `num_envs`, as
+            Gymnasium's): it is the `obs` of the next append, which does not make a transition. "same_step" and
+            "disabled" (the default for one environment): it is `final_obs`, which may be Gymnasium's
+            `info["final_obs"]`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
         priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None means no limit. `append` has
             the unit of both.

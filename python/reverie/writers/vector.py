@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _native
+from reverie import _checks, _native
 from reverie.errors import DeadlineExceededError, SignatureError, _mark_step_written
 from reverie.writers.context import WriterContext
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.sequence import SequenceWriter
+from reverie.writers.transition import Autoreset
 
 __all__ = ["VectorWriter"]
 
+MANY = 4096
+"""The number of items whose order is kept at least, also of those that are in the table."""
 Each = TypeVar("Each", SequenceWriter, EpisodeWriter)
 
 
@@ -28,11 +32,25 @@ class VectorWriter(WriterContext, Generic[Each]):
     its own writer, episodes and share of `max_in_flight_bytes`. Its items are the same as those of a single writer, and
     neighbours and windows that cross borders stay within one environment. One thread at a time may use it. Leaving the
     `with` block waits until all items are in the table, except after an error of Reverie, Ctrl-C or an exit.
+
+    `autoreset` is the mode of the environments, by Gymnasium's names. With "next_step", Gymnasium's default, the append
+    after an environment's end is its reset and not a step: that row is ignored. With "same_step" and "disabled" every
+    row is a step. Without a mode, `append` takes `ended` only together with `where`.
     """
 
-    def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:
+    def __init__(
+        self, make: Callable[[], Each], num_envs: int, timeout: float | None, autoreset: Autoreset | None = None
+    ) -> None:
+        if autoreset is not None and autoreset not in get_args(Autoreset):
+            raise ValueError(f"autoreset must be one of {', '.join(map(repr, get_args(Autoreset)))}, got {autoreset!r}")
         self._writers: tuple[Each, ...] = tuple(make() for _ in range(num_envs))
         self._given_timeout = timeout
+        self._autoreset = autoreset
+        self._resets = np.zeros(num_envs, bool)
+        """Whether the next row of each environment is its reset."""
+        self._order = deque[int]()
+        """The environments of the latest items, in the order in which they were sent."""
+        self._most = MANY
 
     @property
     def _timeout(self) -> float | None:
@@ -58,6 +76,16 @@ class VectorWriter(WriterContext, Generic[Each]):
         """The number of items that are not in the table yet."""
         return sum(writer.num_in_flight for writer in self._writers)
 
+    @property
+    def num_sent(self) -> int:
+        """The number of items that were made so far."""
+        return sum(writer.num_sent for writer in self._writers)
+
+    @property
+    def num_dropped(self) -> int:
+        """Steps of ended episodes that are in no item; 0 for whole episodes."""
+        return sum(writer.num_dropped for writer in self._writers)
+
     def append(self, data: Any, *, ended: Any = None, where: Any = None) -> npt.NDArray[np.bool_]:
         """Appends a step of each environment, and ends episodes. Does not wait for the items of ended episodes.
 
@@ -65,14 +93,15 @@ class VectorWriter(WriterContext, Generic[Each]):
             data: a nest of arrays `[num_envs, ...]`; no leaf is None.
             ended: bool `[num_envs]`, true where the environment's episode ends with this step. None: no episode ends.
             where: bool `[num_envs]`, true where the environment has a step. Other rows are ignored, and their episodes
-                do not change (for a vector environment that uses a step for a reset). None: all have a step.
+                do not change. None: all have a step. With autoreset "next_step" the row after an end is ignored in
+                any case.
 
         Returns:
             bool `[num_envs]`, true where an item was completed and sent.
 
         Raises:
-            ValueError: for masks of another shape or dtype, an episode that ends where there is no step, and an episode
-                that already has `max_length` steps; nothing was written.
+            ValueError: for masks of another shape or dtype, `ended` without a mode, an episode that ends where there is
+                no step or a reset, and an episode that already has `max_length` steps; nothing was written.
             SignatureError: for a leaf without an axis of `num_envs`, or another dtype or shape than the column had
                 before; nothing was written. If only some environments had the column, a note names those whose step
                 was refused.
@@ -84,9 +113,17 @@ class VectorWriter(WriterContext, Generic[Each]):
             (`error.step_written`), or it is refused again. The first error is raised, and notes name the others.
         """
         ends, here = self._mask("ended", ended, False), self._mask("where", where, True)
+        if self._autoreset is None and ended is not None and where is None:
+            raise ValueError(
+                "ended needs the mode of the environments, since the row after an end may be a reset and not a step:"
+                ' make the writer with autoreset="next_step" (Gymnasium\'s default), "same_step" or "disabled"'
+            )
+        resets = self._resets
+        here = here & ~resets
         if (ends & ~here).any():
             first = int(np.argmax(ends & ~here))
-            raise ValueError(f"ended: environment {first} has no step to end with (where[{first}] is False)")
+            reason = 'autoreset is "next_step", and this is its reset' if resets[first] else f"where[{first}] is False"
+            raise ValueError(f"ended: environment {first} has no step to end with ({reason})")
         leaves, structure = _native.flatten(data)
         columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
         for env in np.flatnonzero(here).tolist():
@@ -109,6 +146,10 @@ class VectorWriter(WriterContext, Generic[Each]):
             if ends[env]:
                 failures.catch(env, writer._end)
             sent[env] = writer._num_sent > before
+            self._order.extend([env] * (writer._num_sent - before))
+        if self._autoreset == "next_step":
+            self._resets = ends
+        self._forget_inserted()
         for env in np.flatnonzero(here).tolist():
             failures.catch(env, self._writers[env]._writer._make_room)
             if failures.end_waits:
@@ -129,29 +170,44 @@ class VectorWriter(WriterContext, Generic[Each]):
         """
         failures = _Failures()
         for env in np.flatnonzero(self._mask("where", where, True)).tolist():
+            before = self._writers[env]._num_sent
             failures.catch(env, self._writers[env]._end)
+            self._order.extend([env] * (self._writers[env]._num_sent - before))
+            self._resets[env] = False
         failures.raise_first()
         self.flush(timeout=timeout)
 
-    def flush(self, *, timeout: float | None = None, durable: bool = False) -> None:
-        """Waits until all items are in the table.
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None, durable: bool = False) -> None:
+        """Waits until at most `block_until_num_items` items of all environments are not in the table yet.
 
         Args:
+            block_until_num_items: the number of items that may remain; the latest ones remain.
             timeout: seconds to wait; None takes the writer's default.
-            durable: True also waits until they are on the disk, at any `sync` of the server's journal.
+            durable: True also waits until the items in the table are on the disk, at any `sync` of the server's
+                journal.
 
         Raises:
             DeadlineExceededError: the insert continues in the background.
             ValueError: for `durable=True` if the server has no journal.
             StorageError: for `durable=True` if the journal has stopped.
         """
+        remain = _checks.count("block_until_num_items", block_until_num_items, 0)
         timeout = self._timeout if timeout is None else timeout
         until = None if timeout is None else time.monotonic() + timeout
-        for writer in self._writers:
-            writer.flush(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        latest = Counter(list(self._order)[max(0, len(self._order) - remain) :])
+        for env, writer in enumerate(self._writers):
+            writer.flush(latest[env], timeout=None if until is None else max(0.0, until - time.monotonic()))
         if durable:
             # One wait for the disk: their items are all in the table.
-            self._writers[0].flush(timeout=None if until is None else max(0.0, until - time.monotonic()), durable=True)
+            left = None if until is None else max(0.0, until - time.monotonic())
+            self._writers[0].flush(latest[0], timeout=left, durable=True)
+
+    def _forget_inserted(self) -> None:
+        """Keep the order of items in flight only, from time to time."""
+        if len(self._order) > self._most:
+            kept = self.num_in_flight
+            self._order = deque(list(self._order)[max(0, len(self._order) - kept) :])
+            self._most = max(MANY, 2 * kept)
 
     def close(self) -> None:
         """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""

@@ -124,9 +124,9 @@ def test_padding_whose_append_met_an_error_is_counted_and_so_is_its_step(server)
 def test_episodes_of_all_environments_end_where_one_has_an_error(server, kind):
     client, fill = server
     if kind == "episodes":
-        writer = client.episode_writer("t", num_envs=2)
+        writer = client.episode_writer("t", num_envs=2, autoreset="disabled")
     else:
-        writer = client.sequence_writer("t", 2, 2, num_envs=2)
+        writer = client.sequence_writer("t", 2, 2, num_envs=2, autoreset="disabled")
     ends = np.ones(2, bool)
     errors, written = write_through_an_outage(
         fill, lambda step: writer.append({"x": cell(step, -step)}, ended=ends if step % 2 else ~ends)
@@ -248,7 +248,7 @@ def test_ctrl_c_in_an_append_that_waits_loses_no_step(connect, until):
 
 def test_a_note_names_the_environments_whose_step_was_refused():
     with reverie.Server([reverie.Table.queue("t", 100)], listen=False) as server:
-        writer = server.client().sequence_writer("t", length=2, period=1, num_envs=3)
+        writer = server.client().sequence_writer("t", length=2, period=1, num_envs=3, autoreset="disabled")
         writer.append({"a": np.zeros(3), "b": np.zeros((3, 2))}, where=[False, True, False])
         with pytest.raises(reverie.SignatureError) as error:
             writer.append({"a": np.zeros(3), "b": np.zeros((3, 5))})

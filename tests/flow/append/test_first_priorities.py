@@ -12,7 +12,7 @@ def sequences(client, **options):
 
 
 def sequences_of_many(client, **options):
-    with client.sequence_writer("t", 1, 1, num_envs=1, **options) as writer:
+    with client.sequence_writer("t", 1, 1, num_envs=1, autoreset="disabled", **options) as writer:
         writer.append({"x": np.zeros(1)})
 
 
@@ -24,8 +24,7 @@ def episodes(client, **options):
 
 def transitions(client, **options):
     with client.transition_writer("t", **options) as writer:
-        writer.append(np.zeros(2), 0, 0.0, True, False)
-        writer.append(np.zeros(2), 0, 0.0, False, False)
+        writer.append(np.zeros(2), 0, 0.0, True, False, final_obs=np.zeros(2))
 
 
 EVERY_WRITER = pytest.mark.parametrize("write", [sequences, sequences_of_many, episodes, transitions])

@@ -31,14 +31,13 @@ def sequence(client, tensor):
 
 
 def episodes(client, tensor):
-    with client.episode_writer("t", num_envs=1) as writer:
+    with client.episode_writer("t", num_envs=1, autoreset="disabled") as writer:
         writer.append({"obs": {"x": tensor[None]}}, ended=np.ones(1, bool))
 
 
 def transition(client, tensor):
     with client.transition_writer("t") as writer:
-        writer.append({"x": tensor}, 0, 0.0, True, False)
-        writer.append({"x": tensor}, 0, 0.0, False, False)
+        writer.append({"x": tensor}, 0, 0.0, True, False, final_obs={"x": tensor})
 
 
 def structured(client, tensor):

@@ -1,4 +1,5 @@
 import contextlib
+import functools
 
 import numpy as np
 import pytest
@@ -99,6 +100,47 @@ def test_items_are_the_definition_of_n_step_returns(connect, n, num_envs):
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
+def test_the_program_resets_one_environment_and_gives_the_observation_after_the_end(connect):
+    client = connect(fifo())
+    writer = client.transition_writer("t", discount=0.5)
+    with pytest.raises(ValueError, match="an episode ended: final_obs must give the observation after the last action"):
+        writer.append(np.float32(0), 0, 1.0, False, True)
+    writer.append(np.float32(0), 0, 1.0, False, False, final_obs=np.float32(1))
+    writer.append(np.float32(1), 0, 2.0, False, True, final_obs=np.float32(2))
+    writer.append(np.float32(100), 0, 3.0, True, False, final_obs=np.float32(101))
+    data = everything(client, writer).data
+    assert data["obs"].tolist() == [0, 1, 100]
+    assert data["next_obs"].tolist() == [1, 2, 101]
+    assert data["discount"].tolist() == [0.5, 0.5, 0]
+
+
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
+@pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": x, "b": -x}, lambda x: (x, {"c": 2 * x})])
+def test_final_observations_may_be_an_array_of_objects_as_gymnasium_gives_them(connect, nest):
+    client = connect(fifo())
+    writer = client.transition_writer("t", num_envs=3, autoreset="same_step", discount=0.5)
+    obs, final = np.arange(6, dtype=np.float32).reshape(3, 2), np.full(3, None)
+    append = functools.partial(writer.append, nest(obs), np.zeros(3), np.ones(3), np.zeros(3, bool))
+    append(np.zeros(3, bool))
+    final[1] = nest(np.float32([7, 8]))
+    ended = np.array([False, True, False])
+    append(ended, final_obs=final)
+    writer.end_episodes()
+    found = everything(client, writer).data["next_obs"]
+    flat = reverie._native.flatten(nest(np.float32([7, 8])))[0]
+    for column, want in zip(reverie._native.flatten(found)[0], flat, strict=True):
+        assert sum(np.array_equal(row, want) for row in column) == 1
+    for wrong, text in (
+        (np.full(3, None), r"final_obs\[1\] is None, and the episode of environment 1 ended"),
+        (np.full(2, None), r"final_obs has the shape \[2\], and there are 3 environments"),
+        (np.array([None, {"other": 1}, None]), r"final_obs\[1\]: got the parts other, want "),
+        (np.array([None, nest(np.zeros(3, np.float32)), None], object), r"final_obs\[1\].*: got the shape \[3\], want"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            append(ended, final_obs=wrong)
+
+
+@pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")
 def test_same_step_autoreset_takes_the_last_observation_from_final_obs(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", num_envs=2, autoreset="same_step", discount=0.5)
@@ -117,10 +159,9 @@ def test_same_step_autoreset_takes_the_last_observation_from_final_obs(connect):
 def test_one_environment_needs_no_axis_and_no_arrays(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", n_step=2, discount=0.5)
-    for step in range(4):
-        writer.append(
-            {"a": np.float32(step), "b": [np.zeros(3)]}, step, 1.0, step == 2, False, extras={"version": step}
-        )
+    for step in range(3):
+        obs, after = ({"a": np.float32(number), "b": [np.zeros(3)]} for number in (step, step + 1))
+        writer.append(obs, step, 1.0, step == 2, False, final_obs=after, extras={"version": step})
     data = everything(client, writer).data
     assert data["obs"]["a"].tolist() == [0.0, 1.0, 2.0]
     assert data["next_obs"]["a"].tolist() == [2.0, 3.0, 3.0]

@@ -40,7 +40,7 @@ def steps(num_envs, lengths, seed):
 @pytest.mark.parametrize("tail", ["short", "shift", "drop"])
 def test_each_environment_has_the_sequences_that_a_writer_of_its_own_makes(client, tail):
     options = {"length": 4, "period": 2, "burn_in": 1, "tail": tail}
-    with client.sequence_writer("t", num_envs=3, **options) as together:
+    with client.sequence_writer("t", num_envs=3, autoreset="disabled", **options) as together:
         alone = [client.sequence_writer("alone", **options) for _ in range(3)]
         for x, ended in steps(3, [1, 3, 6, 9], seed=1):
             sent = together.append({"x": x}, ended=ended)
@@ -60,7 +60,7 @@ def test_each_environment_has_the_sequences_that_a_writer_of_its_own_makes(clien
 
 
 def test_each_environment_has_its_episodes_and_where_leaves_rows_out(client):
-    with client.episode_writer("t", num_envs=2) as writer:
+    with client.episode_writer("t", num_envs=2, autoreset="disabled") as writer:
         assert writer.num_envs == 2
         writer.append({"x": np.array([[0, 0], [1, 0]])})
         ended = writer.append({"x": np.array([[0, 1], [1, 1]])}, ended=np.array([True, False]))
@@ -74,8 +74,86 @@ def test_each_environment_has_its_episodes_and_where_leaves_rows_out(client):
     assert items(client, "t") == [(0, [0, 1]), (1, [0, 1, 2])]
 
 
+def test_under_next_step_autoreset_the_row_after_an_end_is_no_step(client):
+    with client.episode_writer("t", num_envs=2, autoreset="next_step") as writer:
+        ends = [(False, False), (True, False), (False, True), (False, False), (True, True)]
+        for number, ended in enumerate(ends):
+            writer.append({"x": np.array([[0, number], [1, number]])}, ended=np.array(ended))
+        with pytest.raises(
+            ValueError, match=r"environment 1 has no step to end with .autoreset is .next_step., and this"
+        ):
+            writer.append({"x": np.array([[0, 9], [1, 9]])}, ended=np.array([False, True]))
+        writer.append({"x": np.array([[0, 9], [1, 9]])}, where=np.array([True, False]))
+        writer.append({"x": np.array([[0, 10], [1, 10]])})
+        writer.end_episodes(timeout=200)
+        writer.append({"x": np.array([[0, 20], [1, 20]])}, ended=np.array([True, True]))
+        writer.end_episodes()
+        writer.append({"x": np.array([[0, 30], [1, 30]])})
+        writer.end_episodes(timeout=200)
+    first = [(0, [0, 1]), (0, [3, 4]), (0, [10]), (0, [20]), (0, [30])]
+    second = [(1, [0, 1, 2]), (1, [4]), (1, [10]), (1, [20]), (1, [30])]
+    assert items(client, "t") == [*first, *second]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
+def test_under_other_autoreset_every_row_is_a_step(client, autoreset):
+    with client.episode_writer("t", num_envs=1, autoreset=autoreset) as writer:
+        for number in range(3):
+            writer.append({"x": np.array([[0, number]])}, ended=np.array([number == 1]))
+        writer.end_episodes(timeout=200)
+    assert items(client, "t") == [(0, [0, 1]), (0, [2])]
+
+
+def test_ends_need_the_mode_of_the_environments_or_a_mask_of_steps(client):
+    writer = client.episode_writer("t", num_envs=1)
+    ends = np.array([True])
+    with pytest.raises(ValueError, match=r"ended needs the mode of the environments.* autoreset="):
+        writer.append({"x": np.array([[0, 0]])}, ended=ends)
+    writer.append({"x": np.array([[0, 0]])}, ended=ends, where=ends)
+    writer.append({"x": np.array([[0, 1]])}, ended=ends, where=ends)
+    writer.flush(timeout=200)
+    assert items(client, "t") == [(0, [0]), (0, [1])]
+    with pytest.raises(ValueError, match="autoreset must be one of 'next_step', 'same_step', 'disabled', got 'never'"):
+        client.sequence_writer("t", 1, 1, num_envs=1, autoreset="never")
+    with pytest.raises(ValueError, match="autoreset is 'disabled', and it is for several environments: set num_envs"):
+        client.sequence_writer("t", 1, 1, autoreset="disabled")
+
+
+def test_a_flush_waits_until_so_many_items_of_all_environments_remain(client):
+    writer = client.episode_writer("q", num_envs=3, autoreset="disabled")
+    for _ in range(2):
+        writer.append({"x": np.zeros(3)}, ended=np.ones(3, bool))
+    assert (writer.num_sent, writer.num_in_flight, writer.num_dropped) == (6, 5, 0)
+    writer.flush(5, timeout=200)
+    for remain in (4, 0):
+        with pytest.raises(reverie.DeadlineExceededError):
+            writer.flush(remain, timeout=0.01)
+    for remain in (4, 3, 2):
+        client.sample_batch("q", 1, timeout=200)
+        writer.flush(remain, timeout=200)
+        assert writer.num_in_flight == remain
+    with pytest.raises(ValueError, match="block_until_num_items"):
+        writer.flush(-1)
+
+
+def test_steps_that_are_in_no_item_are_counted_over_all_environments(client, caplog):
+    writer = client.sequence_writer("t", 3, 3, num_envs=2, tail="drop", autoreset="disabled")
+    for number in range(4):
+        writer.append({"x": np.zeros((2, 2))}, ended=np.array([number % 2 == 1, number == 3]))
+    assert (writer.num_dropped, writer.num_sent) == (5, 1)
+
+
+def test_the_order_of_items_is_kept_for_those_in_flight_only(client, monkeypatch):
+    monkeypatch.setattr(vector, "MANY", 4)
+    writer = client.episode_writer("t", num_envs=2, autoreset="disabled")
+    for _ in range(20):
+        writer.append({"x": np.zeros((2, 2))}, ended=np.ones(2, bool))
+        writer.flush(timeout=200)
+    assert len(writer._order) <= 6
+
+
 def test_invalid_steps_are_refused_before_a_row_is_written(client):
-    writer = client.episode_writer("t", num_envs=2, max_length=2)
+    writer = client.episode_writer("t", num_envs=2, max_length=2, autoreset="disabled")
     for data, options, error, text in (
         ({"x": np.zeros(3)}, {}, reverie.SignatureError, r"column 'x': got \[3\], want \[2, ...\]"),
         ({"x": 1.0}, {}, reverie.SignatureError, r"column 'x': got \[\]"),
@@ -103,7 +181,7 @@ def test_invalid_steps_are_refused_before_a_row_is_written(client):
 
 
 def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all(client):
-    writer = client.episode_writer("q", num_envs=3)
+    writer = client.episode_writer("q", num_envs=3, autoreset="disabled")
     writer.append({"x": np.zeros(3)}, ended=np.ones(3, bool))
     with pytest.raises(reverie.DeadlineExceededError):
         writer.flush(timeout=0.05)
@@ -146,7 +224,7 @@ class OfOne:
         self.calls.append("end")
         self._num_sent += 1
 
-    def flush(self, *, timeout):
+    def flush(self, block_until_num_items=0, *, timeout):
         self.calls.append(timeout)
         OfOne.now += 2.0
 
@@ -156,7 +234,7 @@ class OfOne:
 
 def of_many(errors, timeout=None):
     given = iter(errors)
-    writer = VectorWriter(lambda: OfOne(next(given)), len(errors), timeout)
+    writer = VectorWriter(lambda: OfOne(next(given)), len(errors), timeout, "disabled")
     return writer, [each.calls for each in writer.writers]
 
 
@@ -220,7 +298,7 @@ def test_leaving_the_block_waits_for_the_items_unless_the_replay_itself_failed(e
 
 def test_a_block_whose_last_wait_fails_is_still_closed():
     writer, [received] = of_many([None])
-    writer.writers[0].flush = lambda *, timeout: 1 / 0
+    writer.writers[0].flush = lambda number, *, timeout: 1 / 0
     with pytest.raises(ZeroDivisionError), writer:
         pass
     assert received == ["closed"]
