@@ -1,10 +1,13 @@
 """Roles of a run that fail or stall."""
 
+import copy
 import inspect
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 
 import pytest
@@ -86,7 +89,19 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
         train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
     assert inspect.getfile(agent.make_actor) in caught.value.traceback
+    assert caught.value.traceback.strip() in "".join(traceback.format_exception(caught.value))
     assert of_kind(events, RoleRestarted) == []
+
+
+def test_python_prints_the_traceback_of_a_role_once_below_its_error_and_so_does_its_copy():
+    of_role = 'Traceback (most recent call last):\n  File "mine.py", line 3, in learn\nIndexError: a\n'
+    error = RoleError("learner", "IndexError", "a", of_role)
+    for one in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        printed = "".join(traceback.format_exception(one))
+        assert printed.count('File "mine.py", line 3') == 1
+        assert printed.index("RoleError: learner: IndexError: a\n") < printed.index('File "mine.py", line 3')
+        assert one.traceback == of_role
+    assert not hasattr(RoleError("learner", "", "it ended", ""), "__notes__")
 
 
 def test_a_role_that_exits_ends_the_run_with_the_place_of_its_exit(broken_agent, monkeypatch):
