@@ -109,7 +109,7 @@ def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
 
 
 def _require_parts(tried: Preset, name: str, text: str) -> None:
-    """Raise `presets.PresetError` if a network or wrapper of the preset with a value of a setting cannot be imported."""
+    """Raise `presets.PresetError` if a network or wrapper of a preset with a value cannot be imported."""
     if name not in ("network", "wrappers"):
         return
     try:
