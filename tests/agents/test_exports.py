@@ -370,4 +370,4 @@ def test_eval_plays_a_file_as_it_plays_its_run_and_refuses_another_environment(r
     dataclasses.replace(other, policy=network).save(tmp_path / "q.safetensors")
     result = reverie("eval", "q.safetensors")
     assert result.exit_code == 2
-    assert "CartPole-v1 has obs_shape (4,) here, and the policy was trained with (6,)" in result.stderr
+    assert "obs_shape is (4,) in CartPole-v1 here, and is (6,) where the policy was trained: install " in result.stderr

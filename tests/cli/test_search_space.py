@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 pytest.importorskip("typer")
 
 from reverie.agents.dqn import agent as dqn
+from reverie.agents.presets import PresetError
 from reverie.cli.search_space import Choices, Range, read
 
 PRESET = dqn.load_preset("CartPole-v1")
@@ -118,3 +119,24 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=words):
             read(tmp_path / name, [], PRESET)
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("network=choice:reverie:Server,reverie:Nope", r"with network=reverie:Nope: .*cannot be imported.* 'Nope'"),
+        ("network=choice:none_such:Net,reverie:Server", r"with network=none_such:Net: .* No module named 'none_such'"),
+        ('wrappers=choice:[],["reverie:Nope"]', r"with wrappers=\[.*reverie:Nope.*: .*cannot be imported"),
+        ('wrappers=choice:[],["reverie:__version__"]', r"must be a function or class"),
+    ],
+)
+def test_networks_and_wrappers_that_cannot_be_imported_are_refused_before_anything_runs(flag, words):
+    with pytest.raises(PresetError, match=words):
+        read(None, [flag], PRESET)
+
+
+def test_networks_and_wrappers_that_can_be_imported_are_searched():
+    wrappers = "gymnasium.wrappers:DelayObservation(delay=1)"
+    found = read(None, ["network=choice:reverie:Server,reverie:Client", f"wrappers=choice:[],['{wrappers}']"], PRESET)
+    assert found["network"] == Choices(("reverie:Server", "reverie:Client"))
+    assert found["wrappers"].texts == ("[]", f'["{wrappers}"]')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,16 +12,26 @@ from reverie.agents.env_settings import DEFAULTS, EnvSettings
 from reverie.agents.observations import ObservationLeaf
 
 _SPACES = (
+    "leaves",
     "obs_shape",
     "obs_dtype",
-    "leaves",
     "frame_stack",
     "num_actions",
     "action_sizes",
     "action_low",
     "action_high",
 )
-"""The properties of an `EnvSpec` that a policy depends on."""
+"""The properties of an `EnvSpec` that a policy depends on; parts of observations before the shape of their rows."""
+
+
+class SpaceDifference(NamedTuple):
+    """The first property of observations or actions that differs between two environments, as parts of a sentence."""
+
+    subject: str
+    """Such as `the part pos of observations`, or `num_actions`."""
+    this: str
+    """What the subject has in one of them, such as `has 6 values`."""
+    other: str
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,67 @@ class EnvSpec:
             self, env_id=self.settings.evaluation_env or self.env_id, settings=self.settings.for_evaluation()
         )
 
-    def difference(self, other: EnvSpec) -> str | None:
-        """The name of the first property of observations or actions that differs, or None if a policy fits both."""
-        return next((name for name in _SPACES if getattr(self, name) != getattr(other, name)), None)
+    def difference(self, other: EnvSpec) -> SpaceDifference | None:
+        """The first property of observations or actions that differs, or None if a policy fits both."""
+        name = next((name for name in _SPACES if getattr(self, name) != getattr(other, name)), None)
+        if name is None:
+            return None
+        found = _difference_of_parts(self.parts, other.parts) if name == "leaves" else None
+        return found or _difference_of_values(name, getattr(self, name), getattr(other, name))
+
+
+def _difference_of_parts(
+    these: tuple[ObservationLeaf, ...], others: tuple[ObservationLeaf, ...]
+) -> SpaceDifference | None:
+    """The first part that differs, and the first of its fields; None if none does."""
+    paths, other_paths = [[part.path for part in parts] for parts in (these, others)]
+    if paths != other_paths:
+        alone = next((path for path in (*paths, *other_paths) if (path in paths) != (path in other_paths)), ())
+        if alone == () or () in (*paths, *other_paths):
+            return SpaceDifference("the observation", _parts_named(these), _parts_named(others))
+        texts = ("exists", "is missing") if alone in paths else ("is missing", "exists")
+        return SpaceDifference(f"the part {'/'.join(alone)} of observations", *texts)
+    for part, other in zip(these, others, strict=True):
+        subject = f"the part {part.name} of observations" if part.path else "the observation"
+        for name, form in _FIELDS.items():
+            this, that = getattr(part, name), getattr(other, name)
+            if this != that:
+                return SpaceDifference(subject, *_numbers(form, this, that, name in ("sizes", "starts")))
+    return None
+
+
+_FIELDS = {
+    "kind": "is read as {}",
+    "shape": "has the shape {}",
+    "dtype": "has the dtype {}",
+    "sizes": "has {} values",
+    "starts": "counts from {}",
+    "largest": "has values up to {}",
+}
+_KINDS = {"numbers": "numbers", "image": "an image", "category": "categories"}
+
+
+def _parts_named(parts: tuple[ObservationLeaf, ...]) -> str:
+    if parts[0].path == ():
+        return "is one array"
+    return f"has the part{'s' if len(parts) > 1 else ''} {', '.join(part.name for part in parts)}"
+
+
+def _numbers(form: str, this: Any, that: Any, by_index: bool) -> tuple[str, str]:
+    """The values of a field in its form; of one value for each category, the first that differs."""
+    if by_index and len(this) == len(that):
+        index = next(index for index, pair in enumerate(zip(this, that, strict=True)) if pair[0] != pair[1])
+        form += f" at {index}" if len(this) > 1 else ""
+        this, that = this[index], that[index]
+    this, that = (_KINDS.get(one, one) if isinstance(one, str) else one for one in (this, that))
+    return form.format(this), form.format(that)
+
+
+def _difference_of_values(name: str, this: Any, that: Any) -> SpaceDifference:
+    """A property of both; of one number for each part of actions, the first that differs, or their counts."""
+    if name.startswith("action_"):
+        if len(this) != len(that):
+            return SpaceDifference(name, *(f"has {len(one)} numbers" if one else "is empty" for one in (this, that)))
+        index = next(index for index, pair in enumerate(zip(this, that, strict=True)) if pair[0] != pair[1])
+        name, this, that = f"{name}[{index}]", this[index], that[index]
+    return SpaceDifference(name, f"is {this}", f"is {that}")

@@ -63,12 +63,11 @@ def describe(env: str | Callable[..., Any], settings: EnvSettings | None = None)
 
 def _require_same_spaces(spec: EnvSpec, evaluated: EnvSpec) -> None:
     """Raise `UnsupportedEnvironmentError` if a policy of `spec` cannot play the environment for evaluations."""
-    name = spec.difference(evaluated)
-    if name is not None:
+    found = evaluated.difference(spec)
+    if found is not None:
         raise UnsupportedEnvironmentError(
-            f"{name} of {evaluated.env_id} for evaluations is {getattr(evaluated, name)}, and {getattr(spec, name)} in"
-            f" {spec.env_id}, where actors learn: change evaluation_env or evaluation_wrappers, so that both have the"
-            " same spaces"
+            f"{found.subject} {found.this} in {evaluated.env_id} for evaluations, and {found.other} in {spec.env_id},"
+            " where actors learn: change evaluation_env or evaluation_wrappers, so that both have the same spaces"
         )
 
 

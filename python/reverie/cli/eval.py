@@ -117,9 +117,9 @@ def _check_environment(trained: EnvSpec) -> None:
     from reverie.agents.environments import describe
 
     here = describe(trained.env_id, trained.settings)
-    name = here.difference(trained)
-    if name is not None:
+    found = here.difference(trained)
+    if found is not None:
         raise ValueError(
-            f"{trained.env_id} has {name} {getattr(here, name)} here, and the policy was trained with"
-            f" {getattr(trained, name)}: install the version of the environment that it was trained in"
+            f"{found.subject} {found.this} in {trained.env_id} here, and {found.other} where the policy was trained:"
+            " install the version of the environment that it was trained in"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reverie._picklable import Picklable
 from reverie.agents import presets
+from reverie.agents.named_parts import PartError, resolve
 
 if TYPE_CHECKING:
     from reverie.agents.core import Preset
@@ -82,7 +83,8 @@ def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
     """The space of a file and of `--search` flags, which win, by the names of settings of the preset.
 
     Raises `SpaceError` for an empty space and an invalid part, `presets.PresetError` for a setting that the agent does
-    not have (with the nearest name) or whose values it refuses, OSError for a file that cannot be read.
+    not have (with the nearest name), or whose values it refuses or cannot import, OSError for a file that cannot be
+    read.
     """
     parts: dict[str, Any] = {} if file is None else _load(file)
     for flag in flags:
@@ -100,10 +102,22 @@ def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
             form = f"write {given}=int:LOW:HIGH, or logint for a logarithmic range"
             raise SpaceError(given, f"takes integers: {form}")
         for text in space[name].ends():
-            presets.override(preset, [f"{name}={text}"])
+            _require_parts(presets.override(preset, [f"{name}={text}"]), name, text)
     if not space:
         raise ValueError(f"search space: it is empty: {FORM} after --search, or name a file with --space")
     return space
+
+
+def _require_parts(tried: Preset, name: str, text: str) -> None:
+    """Raise `presets.PresetError` if a network or wrapper of a preset with a value cannot be imported."""
+    if name not in ("network", "wrappers"):
+        return
+    try:
+        for reference in tried.environment.named_parts():
+            if reference != tried.environment.evaluation_env:  # an id, mostly; looked up when the run is planned
+                resolve(reference)
+    except PartError as error:
+        raise presets.PresetError(tried.path, f"with {name}={text}: {error}") from error
 
 
 def _load(file: Path) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """Roles of a run that fail or stall."""
 
+import copy
 import inspect
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 
 import pytest
@@ -86,15 +89,28 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
         train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
     assert inspect.getfile(agent.make_actor) in caught.value.traceback
+    assert caught.value.traceback.strip() in "".join(traceback.format_exception(caught.value))
     assert of_kind(events, RoleRestarted) == []
+
+
+def test_python_prints_the_traceback_of_a_role_once_below_its_error_and_so_does_its_copy():
+    of_role = 'Traceback (most recent call last):\n  File "mine.py", line 3, in learn\nIndexError: a\n'
+    error = RoleError("learner", "IndexError", "a", of_role)
+    for one in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        printed = "".join(traceback.format_exception(one))
+        assert printed.count('File "mine.py", line 3') == 1
+        assert printed.index("RoleError: learner: IndexError: a\n") < printed.index('File "mine.py", line 3')
+        assert one.traceback == of_role
+    assert not hasattr(RoleError("learner", "", "it ended", ""), "__notes__")
 
 
 def test_a_role_that_exits_ends_the_run_with_the_place_of_its_exit(broken_agent, monkeypatch):
     monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     monkeypatch.setattr(role_group, "SHORT_LIVES", 2)
     agent = broken_agent("agent_that_leaves", "raise SystemExit('no licence is free')")
-    with pytest.raises(RoleError, match=r"it ended 2 times .*: SystemExit: no licence is free$") as caught:
+    with pytest.raises(RoleError, match=r"it ended 2 times .*: SystemExit: no licence is free") as caught:
         train_run(agent, "CartPole-v1", runner="process", run=SHORT)
+    assert str(caught.value).endswith("SystemExit: no licence is free")
     assert caught.value.error == "SystemExit"
     assert inspect.getfile(agent.make_actor) in caught.value.traceback
 
@@ -102,9 +118,10 @@ def test_a_role_that_exits_ends_the_run_with_the_place_of_its_exit(broken_agent,
 def test_a_role_that_interrupts_itself_ends_the_run_once_and_prints_nothing(broken_agent, capfd):
     agent = broken_agent("agent_that_interrupts", "raise KeyboardInterrupt")
     path, events = re.escape(inspect.getfile(agent.make_actor)), []
-    words = rf"actor 0: KeyboardInterrupt: raised by the role's own code, not by Ctrl-C \({path}, line \d+\)$"
+    words = rf"actor 0: KeyboardInterrupt: raised by the role's own code, not by Ctrl-C \({path}, line \d+\)"
     with pytest.raises(RoleError, match=words) as caught:
         train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
+    assert re.fullmatch(words, str(caught.value))
     assert caught.value.error == "KeyboardInterrupt"
     assert of_kind(events, RoleRestarted) == []
     assert "Traceback" not in capfd.readouterr().err

@@ -387,9 +387,11 @@ class RoleError(Picklable, RuntimeError):
     """A role of a distributed run ended in a way that a restart would not fix.
 
     `.role` (such as "actor 3"), `.error` (the name of the exception's class; empty if there was none), `.traceback`
-    (of the role's own process).
+    (of the role's own process; empty if there was none). A note repeats the traceback, so that Python prints it.
     """
 
     def __init__(self, role: str, error: str, text: str, traceback: str) -> None:
         self.role, self.error, self.traceback = role, error, traceback
         super().__init__(f"{role}: {error + ': ' if error else ''}{text}")
+        if traceback:
+            self.add_note(f"in the process of {role}:\n{traceback.rstrip()}")
