@@ -186,6 +186,98 @@ def test_a_resumed_search_continues_and_another_one_in_its_folder_is_refused(rev
         assert f"s holds a search {words}" in refused.stderr
 
 
+TWO_BY_TWO = ["--search", "n_step=choice:1,3", "--search", "lr=choice:0.001,0.01"]
+
+
+def drawn(runs):
+    return [(settings(one)["n_step"], settings(one)["learning_rate"]) for one in runs.asked]
+
+
+def test_a_grid_tries_each_combination_once_and_ends(reverie, runs):
+    grid = [*SEARCH, *STEPS, "--sampler", "grid", "--search", "n_step=int:1:5:2", "--search", "lr=float:0.1:0.3:0.1"]
+    result = reverie(*grid, "--trials", 20, "--jobs", 2, "--pruner", "hyperband", "--out", "s")
+    assert result.exit_code == 0, result.stderr
+    every = {(n_step, lr) for n_step in ("1", "3", "5") for lr in ("0.1", "0.2", "0.3")}
+    assert len(runs.asked) == 9
+    assert set(drawn(runs)) == every
+    assert "reverie: all 9 combinations of the search space were tried: the search ends after 9 of 20" in result.stderr
+
+
+@pytest.mark.long
+def test_a_resumed_grid_continues_where_it_ended_and_its_order_is_that_of_its_seed(reverie, monkeypatch, runs):
+    grid = [*SEARCH, *STEPS, "--sampler", "grid", "--search", "n_step=int:1:3", "--search", "lr=choice:0.001,0.01"]
+    assert reverie(*grid, "--trials", 6, "--out", "whole").exit_code == 0
+    whole = drawn(runs)
+    runs.asked.clear()
+    work = runs.train
+
+    def interrupt(request):
+        write_log(request, [1.0], finished=False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train", lambda request: work(request) if request.trial < 2 else interrupt(request))
+    assert reverie(*grid, "--trials", 4, "--out", "s").exit_code == 130
+    monkeypatch.setattr(runs, "train", work)
+    result = reverie(*grid, "--trials", 4, "--out", "s", "--resume")
+    assert result.exit_code == 0, result.stderr
+    assert "4 of 6 combinations of the search space were tried; --resume with more --trials continues" in result.stderr
+    result = reverie(*grid, "--trials", 9, "--out", "s", "--resume")
+    assert drawn(runs) == whole
+    assert "all 6 combinations of the search space were tried: the search ends after 6 of 9 trials" in result.stderr
+    result = reverie(*grid, "--trials", 9, "--out", "s", "--resume", "--sampler-seed", 5)
+    assert (result.exit_code, len(runs.asked)) == (0, 6)
+    runs.asked.clear()
+    assert reverie(*grid, "--trials", 6, "--out", "other", "--sampler-seed", 5).exit_code == 0
+    assert sorted(drawn(runs)) == sorted(whole)
+    assert drawn(runs) != whole
+
+
+def test_a_grid_over_a_range_without_steps_is_refused_by_its_name(reverie, runs, tmp_path):
+    result = reverie(*SEARCH, "--sampler", "grid", *SPACE)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "search space: lr has no steps, and --sampler grid tries each value: write lr=choice:ONE,TWO" in line
+    assert runs.asked == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_no_sampler_trains_the_same_settings_twice_and_a_small_space_ends_the_search(reverie, runs, sampler):
+    command = [*SEARCH, *STEPS, *TWO_BY_TWO, "--sampler", sampler, "--out", "s"]
+    assert reverie(*command, "--trials", 3, "--jobs", 2).exit_code == 0
+    result = reverie(*command, "--trials", 30, "--resume", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(drawn(runs)) == [("1", "0.001"), ("1", "0.01"), ("3", "0.001"), ("3", "0.01")]
+    trials = json.loads(result.stdout.splitlines()[-1])["trials"]
+    assert sorted(one["trial"] for one in trials) == [0, 1, 2, 3], "a repeat takes no number"
+    assert "reverie: all 4 combinations of the search space were tried: the search ends after 4 of 30" in result.stderr
+
+
+def test_a_sampler_that_keeps_to_its_best_settings_goes_on_with_untried_ones(reverie, monkeypatch, runs):
+    monkeypatch.setattr(
+        optuna.samplers.TPESampler,
+        "sample_independent",
+        lambda self, study, trial, name, distribution: distribution.choices[0],
+    )
+    result = reverie(*SEARCH, *STEPS, *TWO_BY_TWO, "--trials", 3, "--out", "s")
+    assert result.exit_code == 0, result.stderr
+    assert len(set(drawn(runs))) == len(runs.asked) == 3
+    assert drawn(runs)[0] == ("1", "0.001")
+    line = "reverie: tpe drew the settings of trial 0 again, which are not trained twice: trial 1 has others"
+    assert line in result.stderr.splitlines()
+
+
+@pytest.mark.long
+def test_a_trial_without_a_result_is_not_tried_again_in_the_same_search(reverie, monkeypatch, runs):
+    work = runs.train
+    monkeypatch.setattr(runs, "train", lambda request: (2, None) if request.trial == 1 else work(request))
+    result = reverie(*SEARCH, *STEPS, *TWO_BY_TWO, "--trials", 9, "--sampler", "random", "--out", "s")
+    assert result.exit_code == 0, result.stderr
+    assert len(runs.asked) == 3
+    assert "all 4 combinations of the search space were tried" in result.stderr
+
+
 @pytest.mark.long
 def test_trials_that_give_no_result_are_left_out_and_too_many_in_a_row_end_the_search(reverie, monkeypatch, runs):
     work = runs.train

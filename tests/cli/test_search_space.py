@@ -1,5 +1,7 @@
 """The space of `reverie search`: read from flags and files, and refused by the names of settings."""
 
+import warnings
+
 import pytest
 
 pytest.importorskip("torch")
@@ -7,7 +9,7 @@ pytest.importorskip("typer")
 
 from reverie.agents.dqn import agent as dqn
 from reverie.agents.presets import PresetError
-from reverie.cli.search_space import Choices, Range, read
+from reverie.cli.search_space import Choices, Range, combination, key, read, size
 
 PRESET = dqn.load_preset("CartPole-v1")
 
@@ -107,6 +109,40 @@ def test_an_invalid_file_is_refused(tmp_path, text, words):
     (tmp_path / "space.toml").write_text(text)
     with pytest.raises(ValueError) as error:
         read(tmp_path / "space.toml", [], PRESET)
+    assert words in str(error.value)
+
+
+def test_a_finite_space_has_a_number_of_combinations_and_each_differs():
+    space = read(None, ["n_step=int:1:6:2", "gamma=float:0.9:0.99:0.03", "batch_size=choice:32,64"], PRESET)
+    assert size(space) == 3 * 4 * 2
+    every = [combination(space, index) for index in range(24)]
+    assert every[0] == {"n_step": 1, "discount": 0.9, "batch_size": "32"}
+    assert every[-1] == {"n_step": 5, "discount": 0.99, "batch_size": "64"}
+    assert len({key(space, one) for one in every}) == 24
+    assert key(space, every[-1]) == key(space, {**every[-1], "discount": 0.9 + 3 * 0.03}), "rounding makes no other one"
+    with warnings.catch_warnings(action="error"):  # Optuna warns of a last value that no step reaches
+        distributions = {name: part.distribution() for name, part in space.items()}
+    for name, found in distributions.items():
+        assert all(found._contains(found.to_internal_repr(one[name])) for one in every)
+
+
+def test_a_space_with_a_continuous_range_has_no_number_of_combinations():
+    assert size(read(None, ["n_step=int:1:5", "gamma=float:0.9:0.99"], PRESET)) is None
+    assert size(read(None, ["learning_starts=logint:2:4"], PRESET)) == 3
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("lr=log:1e-4:1e-2", "lr has no steps, and --sampler grid tries each value: write lr=choice:ONE,TWO"),
+        ("gamma=float:0.9:0.99", "gamma has no steps, and --sampler grid tries each value: write gamma=choice:ONE,TWO"),
+        ("gamma=float:0.9:0.99", "or gamma=float:LOW:HIGH:STEP"),
+        ("learning_starts=logint:16:512", "or learning_starts=int:LOW:HIGH:STEP"),
+    ],
+)
+def test_a_grid_takes_no_range_without_steps(flag, words):
+    with pytest.raises(ValueError) as error:
+        read(None, [flag], PRESET, grid=True)
     assert words in str(error.value)
 
 

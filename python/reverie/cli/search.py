@@ -59,7 +59,13 @@ def search(
         SearchObjective,
         typer.Option(help="Objective to maximise, of the greedy returns: the last, the best, or their mean."),
     ] = SearchObjective.last,
-    sampler: Annotated[Sampler, typer.Option(help="Method that draws the settings.")] = Sampler.tpe,
+    sampler: Annotated[
+        Sampler,
+        typer.Option(
+            help="Method that draws the settings: by the trials so far, at random, or each combination of choices and"
+            " of ranges with steps. None draws the same settings twice."
+        ),
+    ] = Sampler.tpe,
     pruner: Annotated[Pruner, typer.Option(help="Method that ends trials early.")] = Pruner.median,
     sampler_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the sampler.")] = 0,
     seeds: Annotated[
@@ -116,21 +122,22 @@ def search(
         quiet=quiet,
     )
     preset = train_plan.check_together(request, jobs)
-    plan = _plan(request, preset, _space(request, preset, space, searched or ()), sweep.seeds_of(seeds), objective, out)
+    ranges = _space(request, preset, space, searched or (), grid=sampler is Sampler.grid)
+    plan = _plan(request, preset, ranges, sweep.seeds_of(seeds), objective, out)
     from reverie.agents import presets
 
     study = open_study(plan, presets.dump(preset), sampler, pruner, seed=sampler_seed, resume=resume)
-    raise typer.Exit(_search(plan, study, preset, trials, jobs, as_json=as_json))
+    raise typer.Exit(_search(plan, study, preset, sampler, trials, jobs, as_json=as_json))
 
 
-def _space(request: TrainRequest, preset: Preset, file: Path | None, searched: Sequence[str]) -> Space:
+def _space(request: TrainRequest, preset: Preset, file: Path | None, searched: Sequence[str], *, grid: bool) -> Space:
     """The space, none of whose settings has a value by another option; errors end the command."""
     from reverie.agents import presets
     from reverie.cli import search_space
     from reverie.cli.short_flags import SHORT_FLAGS
 
     try:
-        space = search_space.read(file, searched, preset)
+        space = search_space.read(file, searched, preset, grid=grid)
         fixed = {one.partition("=")[0].strip(): "--set" for one in request.settings}
         fixed |= {SHORT_FLAGS[name]: "--" + name.replace("_", "-") for name in request.short_flags}
         for name, option in fixed.items():
@@ -162,7 +169,9 @@ def _plan(
     return SearchPlan(request, folder, space, seeds, objective, run.evaluate_every, run.max_env_steps)
 
 
-def _search(plan: SearchPlan, study: Any, preset: Preset, number: int, jobs: int, *, as_json: bool) -> int:
+def _search(
+    plan: SearchPlan, study: Any, preset: Preset, sampler: Sampler, number: int, jobs: int, *, as_json: bool
+) -> int:
     """Run the trials and print the results; returns the exit code."""
     from reverie.cli import search_report
     from reverie.cli.search_trials import SearchEndedError, TrialRunner
@@ -187,6 +196,25 @@ def _search(plan: SearchPlan, study: Any, preset: Preset, number: int, jobs: int
     except SearchEndedError as error:
         ended = str(error)
     found = search_report.show(plan, study, preset, as_json=as_json)
+    if message := _coverage(plan, study, sampler, number, exhausted=trials.exhausted):
+        print(f"reverie: {message}", file=sys.stderr)
     if ended:
         print(f"reverie: {ended}", file=sys.stderr)
     return EXIT_FOUND if found and not ended else EXIT_NOTHING
+
+
+def _coverage(plan: SearchPlan, study: Any, sampler: Sampler, number: int, *, exhausted: bool) -> str:
+    """Why a search ended before its last trial, or the part of a grid that it tried; empty where neither is so."""
+    from reverie.cli import search_report, search_space
+    from reverie.cli.search_trials import tried
+
+    size = search_space.size(plan.space)
+    if exhausted:
+        done = len(search_report.rows(plan, study))
+        return (
+            f"all {size} combinations of the search space were tried: the search ends after {done} of {number} trials"
+        )
+    done = len(tried(plan.space, study))
+    if sampler is Sampler.grid and size is not None and done < size:
+        return f"{done} of {size} combinations of the search space were tried; --resume with more --trials continues"
+    return ""

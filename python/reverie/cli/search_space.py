@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,33 @@ class Range:
         """Optuna's distribution."""
         from optuna import distributions
 
+        size = self.size()
+        high = self.high if size is None else self.value(size - 1)  # Optuna warns of one that no step reaches
         if self.integer:
-            return distributions.IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
-        return distributions.FloatDistribution(self.low, self.high, log=self.log, step=self.step)
+            return distributions.IntDistribution(int(self.low), int(high), log=self.log, step=int(self.step or 1))
+        return distributions.FloatDistribution(self.low, high, log=self.log, step=self.step)
+
+    def size(self) -> int | None:
+        """The number of values; None for a continuous range."""
+        if (step := self._distance()) is None:
+            return None
+        return int((Decimal(repr(self.high)) - Decimal(repr(self.low))) / step) + 1
+
+    def value(self, index: int) -> float:
+        """The value of a place, counted from `low`. Only for a range with a size."""
+        step = self._distance()
+        assert step is not None
+        value = Decimal(repr(self.low)) + index * step
+        return int(value) if self.integer else float(value)
+
+    def place(self, value: float) -> float:
+        """The place of a value, which rounding errors do not change; the value itself in a continuous range."""
+        step = self._distance()
+        return value if step is None else round((value - self.low) / float(step))
+
+    def _distance(self) -> Decimal | None:
+        step = self.step or (1 if self.integer else None)
+        return None if step is None else Decimal(repr(step))
 
     def ends(self) -> tuple[str, ...]:
         """The values to try the setting with before a search."""
@@ -67,6 +92,18 @@ class Choices:
 
         return distributions.CategoricalDistribution(self.texts)
 
+    def size(self) -> int:
+        """The number of values."""
+        return len(self.texts)
+
+    def value(self, index: int) -> str:
+        """The value of a place."""
+        return self.texts[index]
+
+    def place(self, value: str) -> int:
+        """The place of a value."""
+        return self.texts.index(value)
+
     def ends(self) -> tuple[str, ...]:
         """The values to try the setting with before a search."""
         return self.texts
@@ -79,12 +116,38 @@ class Choices:
 Space = Mapping[str, Range | Choices]
 
 
-def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
+def size(space: Space) -> int | None:
+    """The number of combinations of values; None where a range is continuous."""
+    number = 1
+    for part in space.values():
+        if (values := part.size()) is None:
+            return None
+        number *= values
+    return number
+
+
+def combination(space: Space, index: int) -> dict[str, Any]:
+    """A combination of a finite space, as parameters of a trial."""
+    params = {}
+    for name, part in reversed(list(space.items())):
+        values = part.size()
+        assert values is not None
+        index, place = divmod(index, values)
+        params[name] = part.value(place)
+    return {name: params[name] for name in space}
+
+
+def key(space: Space, params: Mapping[str, Any]) -> tuple[float, ...]:
+    """The combination of a trial's parameters; equal for equal settings."""
+    return tuple(part.place(params[name]) for name, part in space.items())
+
+
+def read(file: Path | None, flags: Sequence[str], preset: Preset, *, grid: bool = False) -> Space:
     """The space of a file and of `--search` flags, which win, by the names of settings of the preset.
 
-    Raises `SpaceError` for an empty space and an invalid part, `presets.PresetError` for a setting that the agent does
-    not have (with the nearest name), or whose values it refuses or cannot import, OSError for a file that cannot be
-    read.
+    Raises `SpaceError` for an empty space and an invalid part, or with `grid` a range without steps;
+    `presets.PresetError` for a setting that the agent does not have (with the nearest name), or whose values it refuses
+    or cannot import, OSError for a file that cannot be read.
     """
     parts: dict[str, Any] = {} if file is None else _load(file)
     for flag in flags:
@@ -101,6 +164,9 @@ def read(file: Path | None, flags: Sequence[str], preset: Preset) -> Space:
         if isinstance(found, Range) and not found.integer and presets.takes_integers(name, preset):
             form = f"write {given}=int:LOW:HIGH, or logint for a logarithmic range"
             raise SpaceError(given, f"takes integers: {form}")
+        if grid and isinstance(found, Range) and (found.log or found.size() is None):
+            form = f"write {given}=choice:ONE,TWO, or {given}={'int' if found.integer else 'float'}:LOW:HIGH:STEP"
+            raise SpaceError(given, f"has no steps, and --sampler grid tries each value: {form}")
         for text in space[name].ends():
             _require_parts(presets.override(preset, [f"{name}={text}"]), name, text)
     if not space:

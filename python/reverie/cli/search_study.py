@@ -16,10 +16,11 @@ NAME = "search"
 
 
 class Sampler(enum.Enum):
-    """How settings are drawn: by the trials so far (tree-structured Parzen estimator), or at random."""
+    """How settings are drawn: by the trials so far (tree-structured Parzen estimator), at random, or every one."""
 
     tpe = "tpe"
     random = "random"
+    grid = "grid"
 
 
 class Pruner(enum.Enum):
@@ -65,8 +66,7 @@ def open_study(plan: SearchPlan, preset: str, sampler: Sampler, pruner: Pruner, 
     else:
         _require_same(plan.folder, earlier, identity)
         _retry_interrupted(study)
-    # With the same seed, the search would draw the trials of its first part again.
-    study.sampler = _make_sampler(sampler, seed + len(study.get_trials(deepcopy=False)))
+    study.sampler = _make_sampler(plan, study, sampler, seed)
     study.pruner = _make_pruner(pruner, plan)
     return study
 
@@ -110,12 +110,22 @@ def _retry_interrupted(study: Any) -> None:
             study.enqueue_trial(trial.params, user_attrs={"folder": folder})
 
 
-def _make_sampler(sampler: Sampler, seed: int) -> Any:
+def _make_sampler(plan: SearchPlan, study: Any, sampler: Sampler, seed: int) -> Any:
     from optuna import samplers
 
-    if sampler is Sampler.random:
-        return samplers.RandomSampler(seed=seed)
-    return samplers.TPESampler(seed=seed)
+    from reverie.cli.search_draws import DistinctSampler
+    from reverie.cli.search_trials import tried
+
+    # With the same seed, a resumed search would draw the trials of its first part again.
+    later = seed + len(study.get_trials(deepcopy=False))
+    match sampler:
+        case Sampler.tpe:
+            base: Any = samplers.TPESampler(seed=later)
+        case Sampler.random:
+            base = samplers.RandomSampler(seed=later)
+        case Sampler.grid:
+            base = None
+    return DistinctSampler(plan.space, lambda: tried(plan.space, study), base, sampler.value, seed)
 
 
 def _make_pruner(pruner: Pruner, plan: SearchPlan) -> Any:

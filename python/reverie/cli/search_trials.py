@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reverie.cli import sweep
+from reverie.cli import search_space, sweep
 from reverie.cli.common import EXIT_INTERRUPTED
 from reverie.cli.run_processes import RunProcesses
 from reverie.cli.search_objective import SearchObjective, whole_curve
@@ -51,6 +51,18 @@ def was_interrupted(trial: Any) -> bool:
     from optuna.trial import TrialState
 
     return trial.state is TrialState.FAIL and FAILED not in trial.user_attrs
+
+
+def tried(space: Space, study: Any) -> dict[tuple[float, ...], int]:
+    """The first trial of each combination that ended or is under way; an interrupted one is still to be tried."""
+    from optuna.trial import TrialState
+
+    found: dict[tuple[float, ...], int] = {}
+    for trial in study.get_trials(deepcopy=False):
+        under_way = trial.state is not TrialState.WAITING and trial.params.keys() == space.keys()
+        if under_way and not was_interrupted(trial):
+            found.setdefault(search_space.key(space, trial.params), trial.number)
+    return found
 
 
 class SearchEndedError(RuntimeError):
@@ -98,11 +110,16 @@ class TrialRunner:
         self._runs = RunProcesses()
         self._lock = threading.Lock()
         """Guards the count of failures, and lets one trial at a time report its end."""
+        self._drawing = threading.Lock()
+        """Guards draws: each has to see the settings of the trial before."""
+        self._size = search_space.size(self.plan.space)
         self._failures = 0
         self._stopped = False
+        self.exhausted = False
+        """Whether a trial was to be drawn and all combinations of the space were tried."""
 
     def run(self, number: int, jobs: int) -> None:
-        """Run trials until the study has `number` that ended, `jobs` at a time.
+        """Run trials until the study has `number` that ended, or all combinations of the space; `jobs` at a time.
 
         On an interrupt the runs save and end. Raises `SearchEndedError`, and what Optuna raises.
         """
@@ -110,8 +127,8 @@ class TrialRunner:
             left = number - sum(trial.state.is_finished() for trial in self._ended())
             running: set[Future[None]] = set()
             try:
-                while (left > 0 or running) and not self._stopped:
-                    while left > 0 and len(running) < jobs:
+                while ((left > 0 and not self.exhausted) or running) and not self._stopped:
+                    while left > 0 and len(running) < jobs and not self.exhausted:
                         running.add(pool.submit(self._run_trial))
                         left -= 1
                     ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -128,7 +145,11 @@ class TrialRunner:
     def _run_trial(self) -> None:
         from optuna.trial import TrialState
 
-        trial = self.study.ask({name: part.distribution() for name, part in self.plan.space.items()})
+        with self._drawing:
+            if self._size is not None and len(tried(self.plan.space, self.study)) >= self._size:
+                self.exhausted = True
+                return
+            trial = self.study.ask({name: part.distribution() for name, part in self.plan.space.items()})
         folder = trial.user_attrs.get("folder") or f"trial-{trial.number}"
         trial.set_user_attr("folder", folder)
         evaluations = _Evaluations(trial, self.plan)
