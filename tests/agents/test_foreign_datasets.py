@@ -25,11 +25,13 @@ def write(tmp_path):
     """A function: writes 12 steps of two episodes of Pendulum's shapes with further columns; returns the path."""
 
     def write(**columns):
-        obs = np.repeat(np.arange(12.0, dtype=np.float32)[:, None], 3, axis=1)
+        places = np.arange(12) + 10 * (np.arange(12) // 6)  # an episode begins where no other ends
+        obs = np.repeat(places[:, None], 3, axis=1).astype(np.float32)
         steps = {"obs": list(obs), "next_obs": list(obs + 1), "action": list(np.zeros((12, 1), np.float32))}
         steps |= {"reward": np.ones(12), "terminated": np.zeros(12, bool), "truncated": np.arange(12) % 6 == 5}
         path = tmp_path / "steps.parquet"
-        pq.write_table(pa.table({**steps, **columns}), path)
+        steps = {name: column for name, column in {**steps, **columns}.items() if column is not None}
+        pq.write_table(pa.table(steps), path)
         return str(path)
 
     return write
@@ -45,8 +47,10 @@ def test_shuffled_transitions_are_all_items_of_a_run_which_warns_where_returns_o
     path = write(obs=list(backwards), next_obs=list(backwards + 1))
     result = reverie.train("iql", "Pendulum-v1", dataset=path, capacity=12, **RUN)
     assert result.replay["inserts"] == 12
-    with pytest.warns(reverie.TrainingWarning, match=r"after 10 of the first 1,000 rows .* fewer steps than n_step=3"):
-        reverie.train("iql", "Pendulum-v1", dataset=path, n_step=3, **RUN)
+    with pytest.warns(reverie.TrainingWarning, match=r"after 10 of the first 1,000 rows .* fewer steps than n_step=3$"):
+        reverie.train("iql", "Pendulum-v1", dataset=path, n_step=3, normalise_rewards=False, **RUN)
+    with pytest.warns(reverie.TrainingWarning, match=r"after 10 .* and normalise_rewards divides by the deviation"):
+        reverie.train("iql", "Pendulum-v1", dataset=path, normalise_rewards=True, **RUN)
 
 
 CONFIG = find("iql").load_preset("Pendulum-v1").config
@@ -67,7 +71,7 @@ def test_one_warning_names_the_columns_that_are_not_read_and_the_number_of_episo
 
 
 def test_a_warning_names_the_number_of_episodes_where_no_row_ends_one(write):
-    (text,) = warnings_of(write(truncated=np.zeros(12, bool)))
+    (text,) = warnings_of(write(truncated=np.zeros(12, bool), next_obs=None))
     assert "its 12 rows are 1 episode, " in text
     assert "are not read" not in text
 

@@ -54,10 +54,10 @@ def warn_of_unread(source: DatasetSource, spec: EnvSpec) -> None:
     after = next_name_of(source)
     read = {*map(_name, spec.parts), "action", "reward", *FLAGS}
     unread = [path for path in source.columns if path not in read and path.partition("/")[0] != after]
-    if source.num_rows is None or not (unread or source.ends_by_flags):
+    if source.num_rows is None or not (unread or (source.ends_by_flags and after is None)):
         return
     episodes = source.count_episodes() or 1
-    endless = source.ends_by_flags and (episodes == 1 or source.num_rows > episodes * LONG_EPISODE)
+    endless = after is None and source.ends_by_flags and (episodes == 1 or source.num_rows > episodes * LONG_EPISODE)
     if not (unread or endless):
         return
     names = f"the columns {', '.join(unread)} are not read, and " if unread else ""
@@ -67,7 +67,7 @@ def warn_of_unread(source: DatasetSource, spec: EnvSpec) -> None:
             ", because terminated and truncated end no others: mark the end of each in a column truncated, or number"
             " them in a column episode"
         )
-    elif unread and "truncated" not in source.columns:
+    elif unread and after is None and source.ends_by_flags and "truncated" not in source.columns:
         remedy = ": if one of these columns ends episodes, give it the name truncated by dataset_rename"
     warn(
         f"{source.path}: {names}its {source.num_rows} rows are {episodes} episode{'s' if episodes > 1 else ''}{remedy}"

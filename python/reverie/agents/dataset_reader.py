@@ -113,7 +113,7 @@ class DatasetReader:
         self._source = config.opened()
         _require_fitting(self._source, spec, config)
         warn_of_unread(self._source, spec)
-        _warn_of_breaks(self._source, config.n_step)
+        _warn_of_breaks(self._source, config.n_step, normalises=spec.settings.normalise_rewards)
         self._reader = RowReader(spec, self._source)
         self._rows, self._row = appends(self._source), 0
         self._normalises = spec.settings.normalise_rewards
@@ -211,13 +211,15 @@ class DatasetReader:
             self._writer.close(timeout=0)
 
 
-def _warn_of_breaks(source: DatasetSource, n_step: int) -> None:
-    """Issue a `TrainingWarning` if returns of `n_step` steps are cut since the next rows do not go on from theirs."""
-    breaks = num_breaks(source, FIRST_ROWS) if n_step > 1 else 0
+def _warn_of_breaks(source: DatasetSource, n_step: int, *, normalises: bool) -> None:
+    """Issue a `TrainingWarning` if returns end where the next row does not go on, and a setting depends on them."""
+    breaks = num_breaks(source, FIRST_ROWS) if n_step > 1 or normalises else 0
     if breaks:
+        effects = [f"they have fewer steps than n_step={n_step}"] if n_step > 1 else []
+        effects += ["normalise_rewards divides by the deviation of returns that are too short"] if normalises else []
         warn(
             f"{source.path}: after {breaks} of the first {FIRST_ROWS:,} rows the next row does not begin with their"
-            f" {next_name_of(source)}: they end episodes, so that their returns have fewer steps than n_step={n_step}"
+            f" {next_name_of(source)}: they end episodes and so returns, and {' and '.join(effects)}"
         )
 
 
@@ -226,10 +228,8 @@ def _require_fitting(source: DatasetSource, spec: EnvSpec, config: DatasetSettin
     require_columns(source, spec)
     if source.num_rows is None or source.num_rows <= config.capacity:
         return
-    items = num_transitions(
-        config.opened(columns=[one for one in FLAGS if one in source.columns]),
-        has_next=next_name_of(source) is not None,
-    )
+    flags = [one for one in FLAGS if one in source.columns]
+    items = source.num_rows if next_name_of(source) else num_transitions(config.opened(columns=flags))
     if items > config.capacity:
         raise DatasetError(
             f"capacity is {config.capacity}, and {source.path} has {source.num_rows} rows, which make {items} items:"

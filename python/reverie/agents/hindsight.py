@@ -134,11 +134,10 @@ def require_goals(spec: EnvSpec) -> None:
         first = _first_rows(envs)
         functions = goal_functions(envs, spec.env_id)
         if first is not None:
-            achieved, desired = (goals.original(part(first)) for part in (goals.achieved, goals.desired))
-            # The second pair are equal goals, as every substitute goal is in the step that achieved it.
-            pairs = np.concatenate([achieved, desired]), np.concatenate([desired, desired])
-            functions.rewards(*pairs)
-            functions.ends(*pairs)
+            # Equal goals, as every substitute goal is in the step that achieved it; no item has the goal of a reset.
+            desired = np.repeat(goals.original(goals.desired(first)), 2, axis=0)
+            functions.rewards(desired, desired)
+            functions.ends(desired, desired)
     finally:
         envs.close()
 

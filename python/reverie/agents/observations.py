@@ -175,7 +175,7 @@ def image_note(env_id: str, space: spaces.Space[Any]) -> str:
 def _like_images(space: spaces.Space[Any], path: tuple[str, ...]) -> list[tuple[tuple[str, ...], spaces.Box]]:
     """The arrays of a space, with their paths, that have the shape of an image and not its dtype or bounds.
 
-    Arrays with two axes and without bounds are left out: these are usually windows of measurements.
+    Arrays with two axes and other bounds than those of pixels are left out: these are usually windows of measurements.
     """
     match space:
         case spaces.Dict():
@@ -184,8 +184,8 @@ def _like_images(space: spaces.Space[Any], path: tuple[str, ...]) -> list[tuple[
             return [found for i, one in enumerate(space.spaces) for found in _like_images(one, (*path, str(i)))]
         case spaces.Box() if len(space.shape) in (2, 3) and not _is_image(space.shape, np.dtype(space.dtype), space):
             channels, *sides = channels_and_sides(space.shape)
-            bounded = len(space.shape) == 3 or np.isfinite([space.low.min(), space.high.max()]).all()
-            if bounded and min(sides) >= SMALLEST_GREY and channels <= MOST_CHANNELS:
+            may_be = len(space.shape) == 3 or (space.low.min() >= 0 and space.high.max() <= 255)
+            if may_be and min(sides) >= SMALLEST_GREY and channels <= MOST_CHANNELS:
                 return [(path, space)]
     return []
 

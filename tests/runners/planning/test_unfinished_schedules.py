@@ -76,7 +76,7 @@ def test_a_schedule_that_almost_ends_and_one_without_effect_have_no_note():
     assert "importance" not in note("r2d2", 5_000, importance_anneal_updates=10**6), "its updates are not known"
 
 
-PRESETS = [(name, path) for name in agents.BUILT_IN for path in sorted(agents.find(name).presets.glob("*.toml"))]
+PRESETS = [(name, path) for name in agents.BUILT_IN for path in sorted(agents.find(name).presets.rglob("*.toml"))]
 
 
 @pytest.mark.parametrize(("name", "path"), PRESETS, ids=[f"{name}-{path.stem}" for name, path in PRESETS])

@@ -71,7 +71,9 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
     """The steps of a data set for a writer of transitions, in its order; `steps` are some of its steps, by default all.
 
     With a column of next observations every step has its own: one that is not the observation of the next row ends the
-    episode there, as a truncation does, and so does the last row. Transitions in any order are read so.
+    episode there, as a truncation does, and so does the last row. Transitions in any order are read so. Where it is not
+    finite, and at an episode's end where it is the first observation of the next episode (a shifted column), it counts
+    as missing.
 
     Raises:
         DatasetError: for a data set without the columns that transitions need, a flag that is neither 0 nor 1, and
@@ -92,20 +94,21 @@ def appends(source: DatasetSource, steps: Iterator[EpisodeRow] | None = None) ->
         final_row = number if breaks or final is None else number + 1
         flagged = row.terminated or row.truncated
         if split.next_name is not None and (final is None or breaks):
-            final = split.next_of(step.data)
+            is_reset = final is None and after is not None and split.continues(step.data, after.data["obs"])
+            final = None if is_reset else split.next_of(step.data)
             row = row._replace(truncated=row.truncated or not flagged)
-        elif final is None and row.terminated:
+        if final is None and row.terminated:
             final = row.obs
         ended = (row.terminated or row.truncated) and final is not None
         yield row._replace(
             terminated=row.terminated and ended,
             truncated=row.truncated and ended,
             final_obs=final if ended else None,
-            cut=not ended and not follows,
+            cut=not ended and (breaks or not follows),
             breaks=breaks and not flagged,
             final_row=final_row,
         )
-        over = ended and follows and flagged
+        over = ended and follows and flagged and not breaks
 
 
 def require_transitions(source: DatasetSource) -> None:
@@ -117,11 +120,12 @@ def require_ends(source: DatasetSource) -> None:
     """Raises DatasetError where episodes would have no end but in a column of another name. Reads no rows."""
     lacking = [flag for flag in FLAGS if flag not in source.columns]
     unread = [name for name in source.columns if OTHER_NAMES.get(name) in FLAGS]
-    if not source.ends_by_flags or not lacking or not unread:
+    if not source.ends_by_flags or not lacking or not unread or next_name_of(source) is not None:
         return
     name = next((one for one in unread if OTHER_NAMES[one] in lacking), unread[0])
     raise DatasetError(
-        f"{source.path}: column '{name}' ends episodes and is not read, so that items would go beyond the ends:"
+        f"{source.path}: column '{name}' may end episodes and is not read, so that items could go beyond the ends: give"
+        f" it the name {lacking[0]}, in addition to other new names (a step that also terminated counts as terminated):"
         f" {_with_names({name: lacking[0]})}"
     )
 
@@ -142,12 +146,11 @@ def num_breaks(source: DatasetSource, rows: int) -> int:
     return sum(row.breaks for row in itertools.islice(appends(source), rows))
 
 
-def num_transitions(source: DatasetSource, *, has_next: bool = False) -> int:
+def num_transitions(source: DatasetSource) -> int:
     """The transitions that `appends` gives to a writer of one step. Reads all rows, of a source with the flags alone.
 
     The last row of an episode makes one only where it terminates: else its next observation is not known, or it is the
-    last observation, of the step before. With `has_next`, the rows have next observations, so that all make one except
-    that last observation.
+    last observation, of the step before. With a column of next observations they are nearly as many as rows.
     """
     starts, terminated, ended, before, row = [], [], [], None, 0
     for block in source.blocks():
@@ -167,8 +170,7 @@ def num_transitions(source: DatasetSource, *, has_next: bool = False) -> int:
     first, final, over = (np.concatenate(one) for one in (starts, terminated, ended))
     last = np.append(first[1:], True)
     after_end = ~first & np.insert(over[:-1], 0, False)
-    makes_none = after_end if has_next else ~final | after_end
-    return len(first) - int(np.count_nonzero(last & makes_none))
+    return len(first) - int(np.count_nonzero(last & ~(final & ~after_end)))
 
 
 class _Split:
@@ -225,10 +227,11 @@ class _Split:
         )
 
     def next_of(self, data: dict[str, Any]) -> Any:
-        """The next observation of a step, in the dtypes of `obs`."""
+        """The next observation of a step, in the dtypes of `obs`; None if it is not finite."""
         (leaves, structure), (like, _) = _native.flatten(data[self.next_name or ""]), _native.flatten(data["obs"])
         cast_to = [np.asarray(leaf).astype(np.asarray(own).dtype) for leaf, own in zip(leaves, like, strict=True)]
-        return structure.unflatten(cast_to)
+        finite = all(np.isfinite(leaf).all() for leaf in cast_to if leaf.dtype.kind == "f")
+        return structure.unflatten(cast_to) if finite else None
 
     def continues(self, data: dict[str, Any], obs: Any) -> bool:
         """Whether a step's next observation, if the data set has it, is `obs`, that of the next row."""
@@ -247,6 +250,8 @@ def _parts(source: DatasetSource, name: str) -> dict[str, tuple[int | None, ...]
 def _is_same(found: Any, expected: Any) -> bool:
     """Whether two arrays are equal, in the shorter of their dtypes if one has floats; NaN equals NaN."""
     found, expected = np.asarray(found), np.asarray(expected)
+    if found.dtype == expected.dtype and found.tobytes() == expected.tobytes():  # the usual case; the shapes are equal
+        return True
     floats = [array.dtype for array in (found, expected) if array.dtype.kind == "f"]
     if floats and {found.dtype.kind, expected.dtype.kind} <= set("biuf"):
         shorter = min(floats, key=lambda dtype: dtype.itemsize)
