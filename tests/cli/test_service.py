@@ -117,12 +117,13 @@ def test_a_server_whose_tables_do_not_answer_is_not_reported_as_alive():
         if len(order) > 3:
             raise RuntimeError("a lock is never released")
 
-    order = []
+    order, held = [], threading.Lock()
+    held.acquire()
     server, manager = Mock(), Mock(watchdog_seconds=0.006, is_due=True)
     server.client.return_value.info.side_effect = answer
     manager.alive.side_effect = lambda: order.append("alive")
     with pytest.raises(RuntimeError, match="never released"):
-        serve._run(server, threading.Event(), manager)
+        serve._run(server, held, manager)
     assert order == ["asked", "alive", "asked", "alive", "asked"]
 
 

@@ -65,7 +65,7 @@ def serve_with(soft, hard):
 
 @pytest.mark.long
 def test_a_server_raises_its_limit_of_open_files_as_far_as_it_needs(connect):
-    process, address = serve_with(64, 10_000)
+    process, address = serve_with(64, 20_000)
     clients = [connect(address, transport="grpc") for _ in range(100)]
     assert all(client.info().max_connections == 4096 for client in clients)
     _, log = process.communicate(timeout=200)
@@ -89,6 +89,28 @@ def test_with_few_open_files_a_server_logs_how_many_clients_it_accepts_and_refus
     _, log = process.communicate(timeout=200)
     assert f"takes {most} clients at a time" in log
     assert "limit of 160 open files" in log
+
+
+#: Prints the soft limit of open files of a process with a server in it, which does not listen.
+LIMIT = """
+import resource, sys, reverie
+options = {"journal": {"journal": reverie.Journal(sys.argv[2])}, "disk": {"disk": sys.argv[2], "memory_bytes": 10**6}}
+with reverie.Server([reverie.Table.queue("queue", 10)], listen=False, **options.get(sys.argv[1], {})):
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize(("files", "soft"), [("journal", 4000), ("disk", 4000), ("none", 500)])
+def test_a_server_with_files_may_open_as_many_as_the_hard_limit_allows(files, soft, tmp_path):
+    printed = subprocess.run(
+        [sys.executable, "-c", LIMIT, files, str(tmp_path / "kept")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (500, 4000)),
+    )
+    assert printed.stdout == f"{soft}\n", printed.stderr
 
 
 @pytest.mark.long

@@ -222,7 +222,15 @@ impl Input for ReadableFile {
 
 /// Converts an error of the file system.
 pub(crate) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
-    move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: error.to_string() }
+    move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: reason(&error) }
+}
+
+/// The message of the file system, and the setting to change where that is not the disk's.
+fn reason(error: &io::Error) -> String {
+    match system::is_open_file_limit(error) {
+        true => format!("{error}; raise the limit of open files of this process (ulimit -n, hard and soft)"),
+        false => error.to_string(),
+    }
 }
 
 /// Like [`storage`], for reads: a file that is missing or too short is damaged.
@@ -268,6 +276,14 @@ mod tests {
         let sync = |kind: ErrorKind| or_unknown(Err(kind.into()));
         assert!(sync(ErrorKind::InvalidInput).is_ok() && sync(ErrorKind::Unsupported).is_ok());
         assert!(sync(ErrorKind::Other).is_err() && sync(ErrorKind::StorageFull).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_error_of_too_many_open_files_names_the_limit_to_raise() {
+        let text = |code| storage("open", Path::new("a.segment"))(io::Error::from_raw_os_error(code)).to_string();
+        assert!(text(rustix::io::Errno::MFILE.raw_os_error()).contains("; raise the limit of open files"));
+        assert!(!text(rustix::io::Errno::NOSPC.raw_os_error()).contains("raise"));
     }
 
     #[test]

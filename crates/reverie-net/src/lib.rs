@@ -38,7 +38,7 @@ pub mod endpoint;
 mod token;
 mod log_limit;
 mod deadline;
-mod open_files;
+pub mod open_files;
 pub mod admission;
 
 // The work of a connection at the server, for any transport.

@@ -18,6 +18,7 @@ use reverie_core::checkpoint::{
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::journal::{self, JournalOptions, Loss, Recovery, Saver, SyncPolicy};
 use reverie_core::table::Checkpointer;
+use reverie_net::open_files::raise_for_files;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
@@ -101,7 +102,11 @@ impl Checkpoints {
     /// Loads a checkpoint's items into the server's tables, which must be unused.
     fn restore<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         let (saver, clock) = self.parts.get(py)?;
-        let (summary, restored) = interruptible(py, || saver.restore(&path, |by| clock.forward(by)))?;
+        let restore = || {
+            raise_for_files();
+            saver.restore(&path, |by| clock.forward(by))
+        };
+        let (summary, restored) = interruptible(py, restore)?;
         restored_dict(py, &summary, &restored)
     }
 
@@ -115,7 +120,10 @@ impl Checkpoints {
         holds_leases: bool,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (saver, clock) = self.parts.get(py)?;
-        let recover = || saver.recover(saved_limits, holds_leases, |by| clock.forward(by));
+        let recover = || {
+            raise_for_files();
+            saver.recover(saved_limits, holds_leases, |by| clock.forward(by))
+        };
         interruptible(py, recover)?.map(|found| recovered_dict(py, found)).transpose()
     }
 
@@ -123,7 +131,11 @@ impl Checkpoints {
     #[pyo3(signature = (path, *, saved_limits))]
     fn recover_copy<'py>(&self, py: Python<'py>, path: PathBuf, saved_limits: bool) -> PyResult<Bound<'py, PyDict>> {
         let (saver, clock) = self.parts.get(py)?;
-        let found = interruptible(py, || saver.recover_copy(&path, saved_limits, |by| clock.forward(by)))?;
+        let recover = || {
+            raise_for_files();
+            saver.recover_copy(&path, saved_limits, |by| clock.forward(by))
+        };
+        let found = interruptible(py, recover)?;
         recovered_dict(py, found)
     }
 
@@ -142,7 +154,10 @@ impl Checkpoints {
             }
         };
         let max_unsynced_bytes = max_unsynced_bytes.at_least("max_unsynced_bytes", 1)? as u64;
-        interruptible(py, || saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes }))
+        interruptible(py, || {
+            raise_for_files();
+            saver.begin_journal(JournalOptions { syncs, interval, max_unsynced_bytes })
+        })
     }
 
     /// Writes what is left of the journal, waits for the disk, and ends it. Ctrl-C ends the wait, and not the journal.

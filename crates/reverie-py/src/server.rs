@@ -22,6 +22,7 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, InsertOnSample, TableOptions, Tables};
 use reverie_net::http;
 use reverie_net::listen::Server as Listening;
+use reverie_net::open_files::raise_for_files;
 use reverie_net::server::{Limits, ServerOptions, ServerTls};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -60,7 +61,12 @@ impl Server {
             let options = TierOptions { folder, memory_bytes, disk_bytes, ..TierOptions::default() };
             (options, Arc::new(LocalFileSystem) as Arc<dyn Disk>)
         });
-        let tables = detached(py, || Tables::with_disk(options, max_bytes, tier, &as_clock, seed))?;
+        let tables = detached(py, || {
+            if tier.is_some() {
+                raise_for_files();
+            }
+            Tables::with_disk(options, max_bytes, tier, &as_clock, seed)
+        })?;
         Ok(Self::of(tables, clock))
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import logging
@@ -31,9 +32,9 @@ _LOG = logging.getLogger("reverie")
 LOG_PERIOD = 0.5
 
 EPILOG = (
-    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2"
-    " invalid or unsafe arguments. On other addresses than loopback a server needs a token and a certificate:"
-    " docs/guides/secure-a-server.md."
+    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint or the end of the journal could"
+    " not be written; 2 invalid or unsafe arguments. On other addresses than loopback a server needs a token and a"
+    " certificate: docs/guides/secure-a-server.md."
 )
 
 
@@ -81,7 +82,7 @@ def serve(
     Clients on this host use shared memory, others gRPC; both connect with `reverie.Client("HOST:PORT")`.
     """
     # Installed first: a signal during the start of the server must end it as cleanly as a later one.
-    stop = _stop_event()
+    stop = _stop_lock()
     write_log_lines(log_format)
     manager = ServiceManager()
     try:
@@ -119,38 +120,50 @@ def serve(
             refuse(error)
         _LOG.error("%s", in_one_line(error))
         raise typer.Exit(EXIT_REFUSED) from None
-    with server:
-        _print_address(
-            server,
-            _client_expression(server, token_file, tls_cert, client_ca),
-            as_json=as_json,
-            as_log=log_format is LogFormat.json,
-            page=_page(server, tls_cert) if http else None,
-        )
-        manager.ready(f"serving {', '.join(table.name for table in server.tables)} on {server.address}")
-        _run(server, stop, manager)
-        manager.stopping()
-        _stop(server, saves=checkpointer is not None)
+    try:
+        with server:
+            _print_address(
+                server,
+                _client_expression(server, token_file, tls_cert, client_ca),
+                as_json=as_json,
+                as_log=log_format is LogFormat.json,
+                page=_page(server, tls_cert) if http else None,
+            )
+            manager.ready(f"serving {', '.join(table.name for table in server.tables)} on {server.address}")
+            _run(server, stop, manager)
+            manager.stopping()
+            _stop(server, saves=checkpointer is not None)
+    except reverie.StorageError as error:  # of the stop: the end of the journal
+        _LOG.error("%s", in_one_line(error))
+        raise typer.Exit(EXIT_NOT_SAVED) from None
 
 
-def _stop_event() -> threading.Event:
-    """Set by SIGINT and SIGTERM."""
-    stop = threading.Event()
+def _stop_lock() -> threading.Lock:
+    """Held until SIGINT or SIGTERM arrives; later ones are ignored until the process has ended.
+
+    Python gives its handlers back before that. An `Event` would not do: a signal that arrives while its lock is held
+    would wait for that lock.
+    """
+    stop = threading.Lock()
+    stop.acquire()
 
     def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)
+        with contextlib.suppress(RuntimeError):  # released by a signal that interrupted this one
+            stop.release()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     return stop
 
 
-def _run(server: reverie.Server, stop: threading.Event, manager: ServiceManager) -> None:
+def _run(server: reverie.Server, stop: threading.Lock, manager: ServiceManager) -> None:
     """Return when a signal asks for the end; meanwhile write log lines, and report to a watchdog."""
     period, client = LOG_PERIOD, server.client()
     if manager.watchdog_seconds is not None:
         period = min(period, manager.watchdog_seconds / 6)
-    while not stop.wait(period):
+    while not stop.acquire(timeout=period):
         _native._deliver_logs()
         if manager.is_due:
             client.info()  # returns only if each table can be locked

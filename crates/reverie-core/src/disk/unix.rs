@@ -21,3 +21,8 @@ pub(super) fn open_to_sync(path: &Path) -> io::Result<File> {
 pub(super) fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     file.read_exact_at(into, offset)
 }
+
+/// True if the process may have no more open files.
+pub(super) fn is_open_file_limit(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error())
+}

@@ -3,6 +3,7 @@
 use super::calls::RequestEnd;
 use super::members::{Members, Watcher};
 use super::model::Model;
+use super::regrant;
 use super::table::{Table, TableKind};
 use crate::client::runtime;
 use reverie_core::replay::Replay;
@@ -85,7 +86,13 @@ impl Sharded {
             tables: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         };
-        Ok(Arc::new(Self(Arc::new(group))))
+        let grants = group.options.limiter.is_some() && group.options.among.0 == 0;
+        let group = Arc::new(group);
+        if grants {
+            let known = regrant::seen(&group);
+            runtime.spawn(regrant::keep_granting(Arc::downgrade(&group), known));
+        }
+        Ok(Arc::new(Self(group)))
     }
 
     /// The number of servers, lost ones included.
@@ -330,10 +337,13 @@ impl ShardedState {
         let table = self.open(table, end).await?;
         let mut wants = vec![0; self.members.len()];
         wants[shard] = rows;
-        // The second exchange grants what the first took back from others.
-        for _ in 0..2 {
-            table.refresh(end, &wants).await?;
+        loop {
+            let granted = table.session(shard);
+            table.refresh_granting(end, &wants).await?;
+            // A ration of before is lost with a server that is restarted meanwhile.
+            if table.session(shard) == granted {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }

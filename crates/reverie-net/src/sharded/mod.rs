@@ -8,13 +8,14 @@
 //!     draws         draws.rs     draws in rounds (round.rs), as from one table
 //!     changes       changes.rs   priorities, deletes, limits
 //!     Model         model.rs     the decisions: the split of draws, and the inserts granted to each server
+//!   regrant         regrant.rs   inserts granted again after a server was restarted
 //!   join            join.rs      one batch of the draws of several servers
 //!   merge           merge.rs     one answer of the answers of several servers
 //! ```
 //!
 //! A request is a future that the waiting caller drives: it asks all servers first, and then waits once. No thread
-//! belongs to it. Tasks of the network's runtime are batches ahead, updates that no caller waits for, and attempts to
-//! reach a server that is lost or late.
+//! belongs to it. Tasks of the network's runtime are batches ahead, updates that no caller waits for, attempts to reach a
+//! server that is lost or late, and grants after a restart.
 
 mod prefetch;
 mod calls;
@@ -25,6 +26,7 @@ mod join;
 mod members;
 mod merge;
 mod model;
+mod regrant;
 mod replay;
 mod round;
 mod table;

@@ -167,6 +167,26 @@ impl Table {
         self.exchange(end, wants).await
     }
 
+    /// Like `refresh`, twice: the second exchange grants what the first took back from others.
+    pub(super) async fn refresh_granting(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
+        self.refresh(end, wants).await?;
+        self.refresh(end, wants).await
+    }
+
+    /// Changes when a server is restarted or its table reset: its ration is lost.
+    pub(super) fn session(&self, shard: usize) -> (u64, Option<u64>) {
+        let incarnation = self.model().tally(shard).map(|tally| tally.incarnation);
+        (self.members.replay(shard).restarts(), incarnation)
+    }
+
+    /// True if inserts wait at servers that the limits of all allow, by the last responses.
+    pub(super) fn holds_inserts_back(&self) -> bool {
+        let model = self.model();
+        let present = (0..model.len()).filter(|shard| model.is_present(*shard));
+        let waiting: u64 = present.filter_map(|shard| model.tally(shard)).map(|tally| tally.waiting_inserts).sum();
+        waiting > 0 && model.inserts_left() != Some(0)
+    }
+
     /// Like `refresh`, for a caller that has the turn.
     pub(super) async fn exchange(&self, end: &RequestEnd, wants: &[u64]) -> Result<()> {
         let grants = match self.kind.grants {

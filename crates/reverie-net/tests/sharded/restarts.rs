@@ -1,12 +1,13 @@
 //! Servers that were restarted while their clients waited for them, on a clock of the test's own.
 
 use crate::full_journal::FullJournal;
-use crate::support::{Host, alone, joined, not_committed, ratio_limiter, table};
+use crate::support::{Host, Log, alone, joined, not_committed, ratio_limiter, table};
 use reverie_core::batch::BatchOptions;
 use reverie_core::replay::Replay;
 use reverie_core::sample::{DrawnBatch, SampleOutcome, SampleRequest};
+use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, TableOptions, Updates};
+use reverie_core::table::{Change, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::sharded::Sharded;
 use std::collections::HashSet;
@@ -251,4 +252,71 @@ async fn a_withdrawn_change_has_the_reason_of_a_server_that_has_not_committed_it
         let Err(Error::NotCommitted { why, .. }) = withdrawn else { panic!("{withdrawn:?}") };
         assert!(why.starts_with("shard 1 (host-1:1): ") && why.contains("no space left"), "{why}");
     }
+}
+
+/// Two servers whose inserts are granted by the client.
+async fn granted(limiter: Limiter) -> ([Arc<Host>; 2], Arc<Sharded>) {
+    let hosts = [0, 1].map(|shard| Arc::new(Host::new(shard, table(true))));
+    let client = joined(&hosts, alone(Some(limiter)));
+    client.ready().await.unwrap();
+    (hosts, client)
+}
+
+/// A restart without the items of before, and without the ration.
+fn restart_empty(log: &Log, tables: &Tables) {
+    tables.get("t").unwrap().reset().unwrap();
+    log.restarts.fetch_add(1, SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_that_waits_at_a_restarted_server_goes_on_although_its_client_calls_nothing() {
+    let (hosts, client) = granted(Limiter::min_size(1).unwrap()).await;
+    for lost_first in [false, true] {
+        assert_eq!(client.place(Some(1), &["t"], 2, None).await, Ok(1));
+        if lost_first {
+            hosts[1].log.is_down.store(true, SeqCst);
+            client.failed(1, &Error::Unavailable("it is gone".to_owned()));
+            tokio::time::sleep(SECOND).await;
+        }
+        restart_empty(&hosts[1].log, &hosts[1].tables);
+        let inserted = hosts[1].insert(2);
+        hosts[1].log.is_down.store(false, SeqCst);
+        let keys = tokio::time::timeout(10 * SECOND, inserted).await.expect("it is granted again").unwrap();
+        assert_eq!(keys.len(), 2, "lost first: {lost_first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_that_is_larger_than_its_servers_part_of_the_limits_goes_on_after_a_restart() {
+    let (hosts, client) = granted(ratio_limiter(1.0, 1, 30.0)).await;
+    assert_eq!(client.place(Some(1), &["t"], 20, None).await, Ok(1));
+    restart_empty(&hosts[1].log, &hosts[1].tables);
+    // It arrives after the restart was noticed, and each server has its half of the 31 inserts.
+    tokio::time::sleep(SECOND).await;
+    let inserted = tokio::time::timeout(10 * SECOND, hosts[1].insert(20)).await;
+    assert_eq!(inserted.expect("it is granted").unwrap().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_restarted_while_inserts_are_granted_to_it_has_its_ration_when_they_are_placed() {
+    let (hosts, client) = granted(Limiter::min_size(1).unwrap()).await;
+    // The response of before the restart arrives after it.
+    hosts[1].log.late_tallies.store(1, SeqCst);
+    let placed = client.place(Some(1), &["t"], 2, None);
+    let (log, tables) = (Arc::clone(&hosts[1].log), Arc::clone(&hosts[1].tables));
+    tokio::spawn(async move {
+        tokio::time::sleep(SECOND - Duration::from_millis(1)).await;
+        restart_empty(&log, &tables);
+    });
+    assert_eq!(placed.await, Ok(1));
+    assert!(hosts[1].tables.get("t").unwrap().can_insert(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_dropped_grants_nothing_more() {
+    let (hosts, client) = granted(Limiter::min_size(1).unwrap()).await;
+    drop(client);
+    restart_empty(&hosts[1].log, &hosts[1].tables);
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(!hosts[1].tables.get("t").unwrap().can_insert(1));
 }
