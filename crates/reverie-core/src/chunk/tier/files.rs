@@ -144,6 +144,13 @@ pub(super) struct Files {
     lock: Option<Box<dyn Send>>,
 }
 
+/// True for a name that a server gives its files: `PROCESS-NUMBER.chunks`, of which the number has 8 digits or more.
+fn is_of_a_server(name: &str) -> bool {
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_suffix(SUFFIX).and_then(|stem| stem.split_once('-'));
+    parts.is_some_and(|(process, number)| is_number(process) && is_number(number) && number.len() >= 8)
+}
+
 impl Files {
     /// Takes the folder, creates it if necessary, and removes the files of an earlier process.
     ///
@@ -157,7 +164,7 @@ impl Files {
             return Err(Error::Storage { path, action: "use".into(), reason });
         };
         for name in disk.list(folder).map_err(storage("list", folder))? {
-            if name.ends_with(SUFFIX) {
+            if is_of_a_server(&name) {
                 let path = folder.join(name);
                 disk.remove(&path).map_err(storage("remove", &path))?;
             }
