@@ -88,6 +88,7 @@ impl Disk for LocalFileSystem {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
+        check_regular(path)?;
         let file = File::open(path)?;
         let size = file.metadata()?.len();
         Ok(Box::new(ReadableFile { file, size }))
@@ -125,15 +126,28 @@ impl Disk for LocalFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        match check_regular(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            checked => checked?,
+        }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let taken = file.try_lock();
         Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
     }
 
     fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        check_regular(path)?;
         let file = File::open(path)?;
         let taken = file.try_lock_shared();
         Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+    }
+}
+
+/// Fails for what is not a file with bytes: to open a pipe would wait for another process.
+fn check_regular(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file; move it to another folder")),
     }
 }
 
@@ -320,6 +334,23 @@ mod tests {
         assert!(LocalFileSystem.lock(&path).unwrap().is_none());
         drop(readers);
         assert!(LocalFileSystem.lock(&path).unwrap().is_some());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_pipe_in_the_place_of_a_file_or_a_lock_is_an_error_and_no_wait() {
+        let root = temporary("pipe");
+        let path = root.join("0000000001.segment");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let refused = [
+            LocalFileSystem.open(&path).err(),
+            LocalFileSystem.lock(&path).err(),
+            LocalFileSystem.lock_to_read(&path).err(),
+        ];
+        for error in refused {
+            assert!(error.expect("it is refused").to_string().contains("not a regular file"));
+        }
         fs::remove_dir_all(root).unwrap();
     }
 
