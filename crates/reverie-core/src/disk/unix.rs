@@ -1,8 +1,8 @@
 //! The file system's operations that differ on Unix.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 
 /// Creates a folder and its missing parents, for this user alone.
@@ -20,4 +20,14 @@ pub(super) fn open_to_sync(path: &Path) -> io::Result<File> {
 /// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.
 pub(super) fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     file.read_exact_at(into, offset)
+}
+
+/// True if both are of the same file.
+pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// False if the file was removed while it is open.
+pub(super) fn has_name(of: &Metadata) -> bool {
+    of.nlink() > 0
 }

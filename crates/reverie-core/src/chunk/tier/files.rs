@@ -4,7 +4,7 @@
 //! no head, and are removed when a server starts with the folder.
 
 use super::ledger::{Ledger, UnusedFile, lock_unpoisoned};
-use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
+use crate::disk::{Disk, DiskLock, Input, Output, damaged, read_error, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ pub(super) struct Files {
     left: Vec<(PathBuf, u64)>,
     ledger: Arc<Ledger>,
     /// `None` once they are closed.
-    lock: Option<Box<dyn Send>>,
+    lock: Option<Box<dyn DiskLock>>,
 }
 
 /// True for a name that a server gives its files: `PROCESS-NUMBER.chunks`, of which the number has 8 digits or more.
