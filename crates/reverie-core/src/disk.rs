@@ -145,14 +145,14 @@ impl Disk for LocalFileSystem {
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let taken = file.try_lock();
-        FileLock::taken(path, file, taken)
+        Ok(FileLock::taken(path, file, taken)?.map(|lock| Box::new(lock) as Box<dyn DiskLock>))
     }
 
     fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         check_regular(path)?;
         let file = File::open(path)?;
         let taken = file.try_lock_shared();
-        FileLock::taken(path, file, taken)
+        Ok(FileLock::taken(path, file, taken)?.map(|lock| Box::new(lock) as Box<dyn DiskLock>))
     }
 }
 
@@ -190,6 +190,12 @@ fn make_folders(folder: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Re
         made.iter().rev().for_each(|folder| _ = fs::remove_dir(folder));
     }
     outcome
+}
+
+impl DiskLock for FileLock {
+    fn check(&self) -> io::Result<()> {
+        FileLock::check(self)
+    }
 }
 
 impl Output for File {

@@ -1,8 +1,7 @@
 //! Locks on files of the machine's file system.
 
-use super::{DiskLock, system};
 use crate::inherited::ListedDescriptor;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -24,9 +23,9 @@ impl FileLock {
         path: &Path,
         file: File,
         outcome: std::result::Result<(), TryLockError>,
-    ) -> io::Result<Option<Box<dyn DiskLock>>> {
+    ) -> io::Result<Option<Self>> {
         match outcome {
-            Ok(()) => Ok(Some(Box::new(Self::of(path, file, std::process::id())))),
+            Ok(()) => Ok(Some(Self::of(path, file, std::process::id()))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -35,17 +34,29 @@ impl FileLock {
     fn of(path: &Path, file: File, process: u32) -> Self {
         Self { _listed: ListedDescriptor::of(&file), file, path: path.to_owned(), process }
     }
-}
 
-impl DiskLock for FileLock {
-    fn check(&self) -> io::Result<()> {
+    /// Fails if the file is no longer at its path.
+    pub(super) fn check(&self) -> io::Result<()> {
         let is_same = match fs::metadata(&self.path) {
-            Ok(found) => system::is_same(&found, &self.file.metadata()?),
+            Ok(found) => is_same(&found, &self.file.metadata()?),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
         if is_same { Ok(()) } else { Err(io::Error::new(ErrorKind::NotFound, "the file was removed or replaced")) }
     }
+}
+
+/// True if both are of the same file.
+#[cfg(unix)]
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// True if both may be of the same file, which has no number that the standard library reads here.
+#[cfg(not(unix))]
+fn is_same(_one: &Metadata, _other: &Metadata) -> bool {
+    true
 }
 
 impl Drop for FileLock {

@@ -22,11 +22,6 @@ pub(super) fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Re
     file.read_exact_at(into, offset)
 }
 
-/// True if both are of the same file.
-pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
-}
-
 /// False if the file was removed while it is open.
 pub(super) fn has_name(of: &Metadata) -> bool {
     of.nlink() > 0

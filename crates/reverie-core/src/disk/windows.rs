@@ -37,12 +37,6 @@ pub(super) fn read_exact_at(file: &File, mut offset: u64, mut into: &mut [u8]) -
     Ok(())
 }
 
-/// True if both may be of the same file: Windows has no stable number of one, and refuses to replace it while it is
-/// locked.
-pub(super) fn is_same(_one: &Metadata, _other: &Metadata) -> bool {
-    true
-}
-
 /// False if the file was removed while it is open, which is not known here.
 pub(super) fn has_name(_of: &Metadata) -> bool {
     true

@@ -1,7 +1,6 @@
 //! A log without a checkpoint: the segments of a folder from which every manifest was removed.
 
-use super::commit::Commit;
-use super::recover::commits_in;
+use super::commit::{Commit, commits_in};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::names;
 use crate::checkpoint::retention::scan;

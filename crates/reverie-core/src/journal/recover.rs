@@ -1,6 +1,6 @@
 //! The content that a starting server finds: the newest manifest, and the commits after it.
 
-use super::commit::{Commit, MAGIC};
+use super::commit::{Commit, commits_in};
 use super::headless::refuse_headless;
 use super::replay::{HeldLease, ReplayedManifest};
 use crate::checkpoint::bytes::Reader;
@@ -357,29 +357,4 @@ fn records_sync(
     is_it: impl Fn((u64, u64)) -> bool,
 ) -> Result<bool> {
     commits_in(disk, root, number, from, |_, synced| is_it(synced))
-}
-
-/// Calls `is_it` with the number of each whole commit of a segment from this offset on, and the position that it records
-/// as on the disk, until that returns true; returns whether it did.
-///
-/// The bytes before a commit may be damaged, including the head of the segment.
-pub(super) fn commits_in(
-    disk: &dyn Disk,
-    root: &Path,
-    number: u64,
-    from: u64,
-    mut is_it: impl FnMut(u64, (u64, u64)) -> bool,
-) -> Result<bool> {
-    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
-    // The magic follows the head of its record.
-    let rest = reader.rest(from)?;
-    let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
-    let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
-    for offset in offsets {
-        let Some((RecordKind::Commit, _, payload)) = reader.record(offset)? else { continue };
-        if Commit::head(&mut Reader::new(payload)).is_ok_and(|(number, synced)| is_it(number, synced)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
