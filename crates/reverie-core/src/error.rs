@@ -23,7 +23,8 @@ fn remedy(path: &str) -> String {
         Some("checkpoint" | "segment") => {
             let folder = path.parent().unwrap_or(path).display();
             format!(
-                "restore it from a copy, or save what is whole in its folder: reverie checkpoint repair {folder} --to NEW"
+                "restore it from a copy, or save what is whole in its folder: reverie checkpoint repair {folder} \
+                 --to NEW"
             )
         }
         _ => "check the disk that it is on".to_owned(),

@@ -48,8 +48,8 @@ pub fn refuse_headless(disk: &dyn Disk, root: &Path) -> Result<()> {
     };
     Err(Error::InvalidArgument(format!(
         "{root} has {number} of a journal, from number {first} on, and no checkpoint that they follow: a server that \
-         starts there would be empty and remove them. Restore the newest file of the name NUMBER.checkpoint from a copy \
-         of the folder; {remedy}. To start an empty server, give it another folder"
+         starts there would be empty and remove them. Restore the newest file of the name NUMBER.checkpoint from a \
+         copy of the folder; {remedy}. To start an empty server, give it another folder"
     )))
 }
 
