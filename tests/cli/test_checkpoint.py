@@ -176,7 +176,26 @@ def test_repair_uses_an_older_checkpoint_where_the_newest_is_damaged(saved, tmp_
     assert result.exit_code == 1, result.output
     found = json.loads(result.stdout)
     assert found["num_items"] == 3
-    assert "an older one was used" in found["losses"][0]
+    assert "a checkpoint is damaged and was not used" in found["losses"][0]
+
+
+def test_a_journal_without_its_checkpoint_is_refused_by_every_start_and_repaired_from_its_commits(tmp_path):
+    folder = tmp_path / "kept"
+    table = Table("q", selectors.Fifo(), selectors.Fifo(), 50)
+    with Server([table], journal=Journal(folder), listen=False) as server:
+        server.client().insert_batch("q", {"x": np.arange(5)})
+    (folder / "0000000001.checkpoint").unlink()
+    segments = {path.name: path.read_bytes() for path in folder.glob("*.segment")}
+    for options in ({"journal": Journal(folder)}, {"checkpointer": DefaultCheckpointer(folder)}):
+        with pytest.raises(ValueError, match="commits of a journal, from number 1 on, and no checkpoint"):
+            Server([table], listen=False, **options)
+    verified = run("verify", folder)
+    assert verified.exit_code == 2
+    assert "commits of a journal" in verified.output
+    assert {path.name: path.read_bytes() for path in folder.glob("*.segment")} == segments
+    result = run("repair", folder, "--to", tmp_path / "new", "--json")
+    assert result.exit_code == 1, result.output
+    assert json.loads(result.stdout)["num_items"] == 5
 
 
 def test_repair_without_a_readable_checkpoint_saves_nothing(saved, tmp_path):

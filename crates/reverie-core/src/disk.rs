@@ -1,18 +1,19 @@
 //! The file operations that checkpoints, journals and chunks on the disk need, and the machine's own file system.
 
 use crate::error::{Error, Result};
-use crate::inherited::ListedDescriptor;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod cancel;
+mod file_lock;
 #[cfg_attr(windows, path = "disk/windows.rs")]
 #[cfg_attr(not(windows), path = "disk/unix.rs")]
 mod system;
 
 pub use cancel::{CancellableDisk, cancellable};
+use file_lock::FileLock;
 
 /// A file system.
 ///
@@ -40,11 +41,11 @@ pub trait Disk: Send + Sync {
     /// Waits until the folder's names are on the disk.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
     /// Takes a lock with one holder on this machine, until it is dropped or its process ends; `None` if it is taken.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>>;
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>>;
     /// Takes a lock that several readers may have, and no holder of [`Disk::lock`] meanwhile; `None` if one has it.
     ///
     /// The file must be there. It is opened to read, so that its rights need not allow more.
-    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         self.lock(path)
     }
     /// Waits, before something is tried again.
@@ -62,6 +63,18 @@ pub trait Output: Send {
     fn sync(&mut self) -> io::Result<()>;
     /// Another handle of the same open file, so that one thread can sync it while another writes.
     fn duplicate(&self) -> io::Result<Box<dyn Output>>;
+    /// False if the file was removed: what is written to it is lost.
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+/// A lock of a [`Disk`], until it is dropped.
+pub trait DiskLock: Send + Sync {
+    /// Fails if the locked file is no longer at its path: another holder may have locked a new one.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A file that is read at any offset.
@@ -88,6 +101,7 @@ impl Disk for LocalFileSystem {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
+        check_regular(path)?;
         let file = File::open(path)?;
         let size = file.metadata()?.len();
         Ok(Box::new(ReadableFile { file, size }))
@@ -124,16 +138,29 @@ impl Disk for LocalFileSystem {
         or_unknown(system::open_to_sync(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all())
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        match check_regular(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            checked => checked?,
+        }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let taken = file.try_lock();
-        Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+        Ok(FileLock::taken(path, file, taken)?.map(|lock| Box::new(lock) as Box<dyn DiskLock>))
     }
 
-    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        check_regular(path)?;
         let file = File::open(path)?;
         let taken = file.try_lock_shared();
-        Ok(FileLock::taken(file, taken)?.map(|lock| Box::new(lock) as Box<dyn Send>))
+        Ok(FileLock::taken(path, file, taken)?.map(|lock| Box::new(lock) as Box<dyn DiskLock>))
+    }
+}
+
+/// Fails for what is not a file with bytes: to open a pipe would wait for another process.
+fn check_regular(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file; move it to another folder")),
     }
 }
 
@@ -144,37 +171,6 @@ fn or_unknown(synced: io::Result<()>) -> io::Result<()> {
         ErrorKind::InvalidInput | ErrorKind::Unsupported => Ok(()),
         _ => Err(error),
     })
-}
-
-/// A lock on a file, until it is dropped.
-///
-/// A forked child has a descriptor of the same open file until it closes it: to close ours does not end the lock. For
-/// the same reason the child must not end it.
-struct FileLock {
-    /// The listed descriptor of the file. It is declared before the file, which is closed after it.
-    _listed: ListedDescriptor,
-    file: File,
-    process: u32,
-}
-
-impl FileLock {
-    /// The lock of a file, of which an attempt to lock it had this outcome; `None` if another holder has it.
-    fn taken(file: File, outcome: std::result::Result<(), TryLockError>) -> io::Result<Option<Self>> {
-        match outcome {
-            Ok(()) => Ok(Some(Self { _listed: ListedDescriptor::of(&file), file, process: std::process::id() })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
-    }
-}
-
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        if self.process == std::process::id() {
-            // On an error, closing the file may still end it.
-            let _ = self.file.unlock();
-        }
-    }
 }
 
 /// Creates a folder and its missing parents, and calls `sync` for the parent of each of them.
@@ -196,6 +192,12 @@ fn make_folders(folder: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Re
     outcome
 }
 
+impl DiskLock for FileLock {
+    fn check(&self) -> io::Result<()> {
+        FileLock::check(self)
+    }
+}
+
 impl Output for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
@@ -207,6 +209,10 @@ impl Output for File {
 
     fn duplicate(&self) -> io::Result<Box<dyn Output>> {
         Ok(Box::new(self.try_clone()?))
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(system::has_name(&self.metadata()?))
     }
 }
 
@@ -265,7 +271,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn temporary(name: &str) -> PathBuf {
+    pub(super) fn temporary(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("reverie-disk-{}-{name}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         folder
@@ -306,36 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_ends_with_its_holder_though_a_forked_process_has_the_file_open() {
-        let root = temporary("lock");
-        let path = root.join("lock");
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-        // As a forked child has it.
-        let duplicate = file.try_clone().unwrap();
-        let taken = file.try_lock();
-        let held = FileLock::taken(file, taken).unwrap().expect("no other holder");
-        let file = duplicate.try_clone().unwrap();
-        let of_child = FileLock { _listed: ListedDescriptor::of(&file), file, process: std::process::id() + 1 };
-        drop(of_child);
-        assert!(LocalFileSystem.lock(&path).unwrap().is_none(), "the child does not end it");
-        drop(held);
-        assert!(LocalFileSystem.lock(&path).unwrap().is_some());
-        drop(duplicate);
-        fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn readers_share_a_lock_that_keeps_writers_out_and_create_no_file() {
-        let root = temporary("shared");
-        let path = root.join("lock");
-        assert_eq!(LocalFileSystem.lock_to_read(&path).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
-        let writer = LocalFileSystem.lock(&path).unwrap();
-        assert!(LocalFileSystem.lock_to_read(&path).unwrap().is_none());
-        drop(writer);
-        let readers = [(); 2].map(|()| LocalFileSystem.lock_to_read(&path).unwrap().expect("no writer"));
-        assert!(LocalFileSystem.lock(&path).unwrap().is_none());
-        drop(readers);
-        assert!(LocalFileSystem.lock(&path).unwrap().is_some());
+    #[cfg(unix)]
+    fn a_pipe_in_the_place_of_a_file_or_a_lock_is_an_error_and_no_wait() {
+        let root = temporary("pipe");
+        let path = root.join("0000000001.segment");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let refused = [
+            LocalFileSystem.open(&path).err(),
+            LocalFileSystem.lock(&path).err(),
+            LocalFileSystem.lock_to_read(&path).err(),
+        ];
+        for error in refused {
+            assert!(error.expect("it is refused").to_string().contains("not a regular file"));
+        }
         fs::remove_dir_all(root).unwrap();
     }
 

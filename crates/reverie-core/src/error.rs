@@ -16,6 +16,21 @@ impl std::fmt::Display for CountedNoun {
     }
 }
 
+/// The advice for a damaged file.
+fn remedy(path: &str) -> String {
+    let path = std::path::Path::new(path);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("checkpoint" | "segment") => {
+            let folder = path.parent().unwrap_or(path).display();
+            format!(
+                "restore it from a copy, or save what is whole in its folder: reverie checkpoint repair {folder} \
+                 --to NEW"
+            )
+        }
+        _ => "check the disk that it is on".to_owned(),
+    }
+}
+
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -149,9 +164,7 @@ pub enum Error {
     Damaged(String),
 
     /// A file whose content is not what was written. Nothing of it was used.
-    #[error(
-        "{path} is damaged at byte {offset}: {what}; restore another checkpoint, or delete this one and start without it"
-    )]
+    #[error("{path} is damaged at byte {offset}: {what}; {}", remedy(path))]
     DamagedFile {
         /// The file.
         path: String,

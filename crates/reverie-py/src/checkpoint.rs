@@ -49,7 +49,7 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 #[pymethods]
 impl CheckpointFolder {
     /// Looks for the newest checkpoint in the folder `path`; the first checkpoint creates it. `hold` creates and locks it
-    /// before that.
+    /// before that. ValueError for a folder with commits of a journal and no checkpoint, unless it is held.
     #[new]
     #[pyo3(signature = (path, *, keep, max_age, hold))]
     fn new(py: Python<'_>, path: PathBuf, keep: Count, max_age: Option<f64>, hold: bool) -> PyResult<Self> {
@@ -61,6 +61,9 @@ impl CheckpointFolder {
             store.report_waits(|why| tracing::warn!("{why}"));
             if hold {
                 store.hold()?;
+            } else {
+                // With a journal, its start reads the log and does that.
+                journal::refuse_headless(&FILES, store.root())?;
             }
             Ok(store)
         })?;

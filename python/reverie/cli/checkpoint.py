@@ -177,6 +177,7 @@ def _checkpoints(path: Path) -> Sequence[str]:
     except ReplayError as error:
         refuse(error)
     if not found:
+        _journal(path)  # names the commits of a journal without a checkpoint
         refuse(f"there is no checkpoint in {path}; name a checkpointer's folder, or a file in it")
     return found
 

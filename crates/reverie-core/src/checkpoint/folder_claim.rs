@@ -2,16 +2,17 @@
 
 use super::names;
 use super::retention::{FolderContents, scan};
-use crate::disk::{Disk, storage};
+use crate::disk::{Disk, DiskLock, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A server's claim on its folder.
 pub(super) struct FolderClaim {
     /// Two servers in one folder would remove each other's files.
-    lock: Option<Box<dyn Send>>,
+    lock: Option<Arc<dyn DiskLock>>,
     /// The number of the newest checkpoint that this server has seen: the one that it found, restored or took last.
     /// `None` for a folder that had none. A newer one is another server's.
     pub(super) newest: Option<u64>,
@@ -59,6 +60,8 @@ impl FolderClaim {
     ///
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<FolderContents> {
+        // If the file was removed, another server may have come and gone: what that left is found below.
+        self.lock.take_if(|lock| lock.check().is_err());
         self.take(disk, root, SAVE, "give each server a folder of its own")?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {
@@ -79,7 +82,7 @@ impl FolderClaim {
         let mut waited = Duration::ZERO;
         loop {
             if self.lock.is_none() {
-                self.lock = disk.lock(&path).map_err(storage("lock", &path))?;
+                self.lock = disk.lock(&path).map_err(storage("lock", &path))?.map(Arc::from);
             }
             if self.lock.is_some() {
                 return Ok(());
@@ -105,6 +108,11 @@ impl FolderClaim {
         }
     }
 
+    /// The lock, for a check that it is still held at its path; `None` if the folder is not locked.
+    pub(super) fn watched(&self) -> Option<Weak<dyn DiskLock>> {
+        self.lock.as_ref().map(Arc::downgrade)
+    }
+
     /// Leaves the folder to other servers.
     pub(super) fn release(&mut self) {
         self.lock = None;
@@ -115,7 +123,7 @@ impl FolderClaim {
 ///
 /// `None` if no server has ever used it. `Storage` if a server uses it, with what the caller can do `instead`, or where
 /// this process may not read the lock's file.
-pub(crate) fn lock_for_reading(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn Send>>> {
+pub(crate) fn lock_for_reading(disk: &dyn Disk, root: &Path, instead: &str) -> Result<Option<Box<dyn DiskLock>>> {
     let path = names::lock(root);
     match disk.lock_to_read(&path) {
         Ok(Some(lock)) => Ok(Some(lock)),

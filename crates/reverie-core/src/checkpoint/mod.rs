@@ -29,7 +29,7 @@ pub(crate) mod store;
 pub(crate) mod summary;
 mod version;
 
-pub use crate::disk::{CancellableDisk, Disk, Input, LocalFileSystem, Output, cancellable};
+pub use crate::disk::{CancellableDisk, Disk, DiskLock, Input, LocalFileSystem, Output, cancellable};
 pub use load::{Checkpoint, VerifiedCheckpoint, load, verify};
 pub use periodic::PeriodicThread;
 pub use restore::{Difference, RestoreOutcome};

@@ -2,11 +2,11 @@
 
 use super::names;
 use super::segment::{PredecessorState, Records, SegmentWriter};
-use crate::disk::{Disk, Output, storage};
+use crate::disk::{Disk, DiskLock, Output, storage};
 use crate::error::{Error, Result};
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 /// The segments of a folder that this process writes.
 pub(crate) struct Segments {
@@ -27,6 +27,8 @@ pub(crate) struct Segments {
     /// The last write failed because there is no room.
     no_room: bool,
     journaled: bool,
+    /// The lock of a journal's folder.
+    lock: Option<Weak<dyn DiskLock>>,
     /// The checkpoint that a starting server takes, until that or its first segment is there.
     starts: Option<u64>,
     /// Bytes written since the last [`Segments::take_bytes`].
@@ -40,8 +42,18 @@ pub(crate) struct UnsyncedFiles {
     files: Vec<(PathBuf, Box<dyn Output>)>,
     /// Names of files may not be on the disk.
     names: bool,
+    lock: Option<Weak<dyn DiskLock>>,
     /// The segment and the offset up to which everything is on the disk then.
     pub(crate) end: (u64, u64),
+}
+
+/// The error of a journal whose folder another program has changed.
+fn not_kept(path: &Path, error: &io::Error) -> Error {
+    let reason = format!(
+        "{error} while the server ran; another server may have started in the folder, and what this one wrote since \
+         may be lost. Let no other program change the folder, and start the server again"
+    );
+    Error::Storage { path: path.display().to_string(), action: "keep".into(), reason }
 }
 
 impl UnsyncedFiles {
@@ -53,7 +65,21 @@ impl UnsyncedFiles {
         if self.names {
             self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root))?;
         }
-        Ok(())
+        self.check_kept()
+    }
+
+    /// Fails if the lock of a journal's folder, or one of the files, was removed or replaced. After the sync: a server
+    /// that starts once this has returned reads what it wrote.
+    fn check_kept(&self) -> Result<()> {
+        let Some(lock) = &self.lock else { return Ok(()) };
+        let released = || io::Error::new(ErrorKind::NotFound, "the folder was released");
+        let kept = lock.upgrade().map_or_else(|| Err(released()), |lock| lock.check());
+        kept.map_err(|error| not_kept(&names::lock(&self.root), &error))?;
+        self.files.iter().try_for_each(|(path, output)| match output.has_name() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(not_kept(path, &io::Error::new(ErrorKind::NotFound, "the file was removed"))),
+            Err(error) => Err(not_kept(path, &error)),
+        })
     }
 }
 
@@ -71,6 +97,7 @@ impl Segments {
             unsynced: None,
             no_room: false,
             journaled: false,
+            lock: None,
             starts: None,
             bytes: 0,
         }
@@ -88,6 +115,11 @@ impl Segments {
     /// Makes a sync that fails from now on the last one.
     pub(crate) fn set_journaled(&mut self) {
         self.journaled = true;
+    }
+
+    /// The syncs from now on check this lock of the folder.
+    pub(crate) fn watch(&mut self, lock: Option<Weak<dyn DiskLock>>) {
+        self.lock = lock;
     }
 
     /// The next segment is the first one of a server that starts with this checkpoint; `None` once the checkpoint is
@@ -203,7 +235,8 @@ impl Segments {
         let files = self.full.iter().chain(&self.open).map(SegmentWriter::duplicate).collect::<Result<_>>()?;
         let (disk, root) = (Arc::clone(&self.disk), self.root.clone());
         let end = self.open().unwrap_or((self.next, 0));
-        Ok(UnsyncedFiles { disk, root, files, names: self.named < self.next, end })
+        let lock = self.lock.clone();
+        Ok(UnsyncedFiles { disk, root, files, names: self.named < self.next, lock, end })
     }
 
     /// Notes the outcome of the sync of what was not on the disk up to this end.

@@ -174,6 +174,12 @@ impl Store {
         })
     }
 
+    /// Makes every sync from now on fail if the folder's lock, which this store holds, was removed or replaced.
+    pub(crate) fn watch_lock(&self) {
+        let lock = self.locked_claim().watched();
+        self.log().segments.watch(lock);
+    }
+
     /// Takes a checkpoint of all tables. Blocks until it is on the disk, and while another is being taken.
     ///
     /// The tables are locked only while references to them are taken. `now` is the time since the Unix epoch.

@@ -1,6 +1,6 @@
 //! A file system whose calls fail in a thread that is to end its work.
 
-use super::{Disk, Input, Output};
+use super::{Disk, DiskLock, Input, Output};
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
@@ -82,11 +82,11 @@ impl<D: Disk> Disk for CancellableDisk<D> {
         self.0.sync_folder(folder)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         self.0.lock(path)
     }
 
-    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         self.0.lock_to_read(path)
     }
 
@@ -110,6 +110,10 @@ impl Output for CancellableFile<dyn Output> {
 
     fn duplicate(&self) -> io::Result<Box<dyn Output>> {
         Ok(Box::new(Self(self.0.duplicate()?)))
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        self.0.has_name()
     }
 }
 

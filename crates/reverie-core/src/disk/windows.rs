@@ -1,6 +1,6 @@
 //! The file system's operations that differ on Windows.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -40,4 +40,9 @@ pub(super) fn read_exact_at(file: &File, mut offset: u64, mut into: &mut [u8]) -
 /// True if the process may have no more open files; here there is no limit to raise.
 pub(super) fn is_open_file_limit(_error: &io::Error) -> bool {
     false
+}
+
+/// False if the file was removed while it is open, which is not known here.
+pub(super) fn has_name(_of: &Metadata) -> bool {
+    true
 }

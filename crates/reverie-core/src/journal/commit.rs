@@ -9,13 +9,17 @@
 use crate::checkpoint::bytes::{Bytes, Decoded, Reader};
 use crate::checkpoint::records;
 use crate::checkpoint::rows::{self, SavedItem, SavedPart};
+use crate::checkpoint::segment::{RecordKind, SegmentReader};
 use crate::checkpoint::sent;
+use crate::disk::Disk;
+use crate::error::Result;
 use crate::item::{Key, Pattern};
 use crate::table::limiter::Counters;
 use crate::table::{Counts, Lessee, Sender, SenderChange, Stats, TableOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 /// The first bytes of a commit, so that one can be found among damaged records.
@@ -253,4 +257,29 @@ impl Commit {
         }
         Ok(())
     }
+}
+
+/// Calls `is_it` with the number of each whole commit of a segment from this offset on, and the position that it records
+/// as on the disk, until that returns true; returns whether it did.
+///
+/// The bytes before a commit may be damaged, including the head of the segment.
+pub(super) fn commits_in(
+    disk: &dyn Disk,
+    root: &Path,
+    number: u64,
+    from: u64,
+    mut is_it: impl FnMut(u64, (u64, u64)) -> bool,
+) -> Result<bool> {
+    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
+    // The magic follows the head of its record.
+    let rest = reader.rest(from)?;
+    let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
+    let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
+    for offset in offsets {
+        let Some((RecordKind::Commit, _, payload)) = reader.record(offset)? else { continue };
+        if Commit::head(&mut Reader::new(payload)).is_ok_and(|(number, synced)| is_it(number, synced)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

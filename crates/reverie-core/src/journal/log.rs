@@ -103,6 +103,7 @@ impl Log {
         }
         // Starts that failed for want of room must not leave less for each next one.
         store.make_room(unneeded)?;
+        store.watch_lock();
         // The first manifest refers to them.
         store.sync_adopted()?;
         tables.iter().for_each(|table| table.track_changes());

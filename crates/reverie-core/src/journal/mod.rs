@@ -11,6 +11,7 @@
 mod commit;
 mod encode;
 mod group;
+mod headless;
 mod log;
 mod options;
 mod progress;
@@ -22,6 +23,7 @@ mod syncs;
 
 pub use crate::table::JournalInfo;
 pub use group::Journal;
+pub use headless::refuse_headless;
 pub use log::Log;
 pub use options::{JournalOptions, SyncPolicy};
 pub use recover::{JournalEnd, RecoveredJournal, recover};

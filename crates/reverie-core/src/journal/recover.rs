@@ -1,6 +1,7 @@
 //! The content that a starting server finds: the newest manifest, and the commits after it.
 
-use super::commit::{Commit, MAGIC};
+use super::commit::{Commit, commits_in};
+use super::headless::refuse_headless;
 use super::replay::{HeldLease, ReplayedManifest};
 use crate::checkpoint::bytes::Reader;
 use crate::checkpoint::load::{Checkpoint, load_manifest};
@@ -46,14 +47,15 @@ impl Default for JournalEnd {
     }
 }
 
-/// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint.
+/// Reads the newest checkpoint of a folder and the commits after it; `None` if there is no checkpoint and no commit.
 ///
 /// Everything that was acknowledged is in it. A record at the end that is not whole was never acknowledged and is left
 /// out, and so is everything after it that was not on the disk yet. `DamagedFile` for damage before that.
 /// With a disk tier, chunks stay where they are: damage in one is found by the first read of it. No other process may
 /// change the folder then.
 pub fn recover(disk: &dyn Disk, root: &Path, meter: &Arc<Meter>) -> Result<Option<RecoveredJournal>> {
-    latest(disk, root)?.map(|path| recover_from(disk, &path, meter, true)).transpose()
+    let Some(path) = latest(disk, root)? else { return refuse_headless(disk, root).map(|()| None) };
+    recover_from(disk, &path, meter, true).map(Some)
 }
 
 /// Like [`recover`], from a checkpoint and the commits after it. `left`: chunks may stay where they are.
@@ -347,8 +349,6 @@ fn refuse_synced(
 }
 
 /// True if a whole commit of a segment from this offset on records a position on the disk for which `is_it` is true.
-///
-/// The bytes before that commit may be damaged, including the head of the segment.
 fn records_sync(
     disk: &dyn Disk,
     root: &Path,
@@ -356,16 +356,5 @@ fn records_sync(
     from: u64,
     is_it: impl Fn((u64, u64)) -> bool,
 ) -> Result<bool> {
-    let mut reader = SegmentReader::open_unchecked(disk, root, number)?;
-    // The magic follows the head of its record.
-    let rest = reader.rest(from)?;
-    let found = rest.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| **bytes == MAGIC);
-    let offsets: Vec<u64> = found.filter_map(|(at, _)| (from + at as u64).checked_sub(12)).collect();
-    for offset in offsets {
-        let Some((RecordKind::Commit, _, payload)) = reader.record(offset)? else { continue };
-        if Commit::head(&mut Reader::new(payload)).is_ok_and(|(_, synced)| is_it(synced)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    commits_in(disk, root, number, from, |_, synced| is_it(synced))
 }

@@ -1,5 +1,6 @@
 //! Checks a folder with a journal, and saves what is whole of a damaged one.
 
+use super::headless::{before_first_commit, refuse_headless};
 use super::recover::read_log;
 use super::replay::ReplayedManifest;
 use crate::checkpoint::folder_claim::lock_for_reading;
@@ -65,7 +66,7 @@ pub fn verify(disk: &dyn Disk, root: &Path) -> Result<Option<VerifiedJournal>> {
 /// True if the newest checkpoint is continued by a journal.
 fn has_journal(disk: &dyn Disk, root: &Path) -> Result<bool> {
     loop {
-        let Some(newest) = latest(disk, root)? else { return Ok(false) };
+        let Some(newest) = latest(disk, root)? else { return refuse_headless(disk, root).map(|()| false) };
         match describe(disk, &newest) {
             // A server may have taken another one meanwhile, and removed this one.
             Err(Error::DamagedFile { .. }) if latest(disk, root)?.as_ref() != Some(&newest) => {}
@@ -77,8 +78,10 @@ fn has_journal(disk: &dyn Disk, root: &Path) -> Result<bool> {
 /// A part that is not in a repaired folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Loss {
-    /// A checkpoint that could not be read: an older one was used.
+    /// A checkpoint that could not be read.
     Checkpoint(Error),
+    /// No checkpoint could be read: the commits were applied to empty tables.
+    AllCheckpoints,
     /// The journal could not be read beyond this point.
     Commits(Error),
     /// Items whose bytes could not be read, with the first such place.
@@ -95,7 +98,12 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Checkpoint(error) => write!(f, "a checkpoint is damaged, an older one was used: {error}"),
+            Self::Checkpoint(error) => write!(f, "a checkpoint is damaged and was not used: {error}"),
+            Self::AllCheckpoints => f.write_str(
+                "no checkpoint could be read, and the journal was read from its first commit: the options of the tables are \
+                 not in it, nor is what a server had restored before it began the journal; start the next server with \
+                 the tables of the old one",
+            ),
             Self::Commits(error) => write!(f, "the journal is left out from this place on: {error}"),
             Self::Items { table, items, error } => {
                 write!(f, "table '{table}': {} left out: {error}", CountedNoun(*items, "item"))
@@ -116,8 +124,9 @@ pub struct RepairOutcome {
 /// Saves what is whole of the folder `root` as a checkpoint in the folder `to`, which must be empty or missing.
 ///
 /// Reads `root`, keeps servers out of it meanwhile, and changes nothing there. Takes as much memory as the items. `clock` is that
-/// of new tables and not used elsewhere, and `forward` moves it. `now` is the time since the Unix epoch. Fails if no
-/// checkpoint is whole; `Storage` if a server uses `root`.
+/// of new tables and not used elsewhere, and `forward` moves it. `now` is the time since the Unix epoch. Without any
+/// checkpoint, the log is applied to empty tables if it has its first commit. Fails if none of the checkpoints that are
+/// there is whole; `Storage` if a server uses `root`.
 pub fn repair(
     disk: &Arc<dyn Disk>,
     root: &Path,
@@ -172,6 +181,13 @@ fn newest_whole(disk: &dyn Disk, root: &Path, losses: &mut Vec<Loss>) -> Result<
             Err(other) => return Err(other),
         }
     }
-    let none = || Error::InvalidArgument(format!("there is no checkpoint in {}", root.display()));
-    Err(first.unwrap_or_else(none))
+    if let Some(empty) = before_first_commit(disk, root)? {
+        losses.push(Loss::AllCheckpoints);
+        return Ok(empty);
+    }
+    if let Some(error) = first {
+        return Err(error);
+    }
+    refuse_headless(disk, root)?;
+    Err(Error::InvalidArgument(format!("there is no checkpoint in {}", root.display())))
 }

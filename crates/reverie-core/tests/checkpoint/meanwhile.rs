@@ -57,7 +57,7 @@ impl<F: FnOnce() + Send> Disk for InterruptedDisk<F> {
         self.disk.sync_folder(folder)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn reverie_core::checkpoint::DiskLock>>> {
         self.disk.lock(path)
     }
 }

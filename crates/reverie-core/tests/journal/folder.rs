@@ -6,11 +6,12 @@ use super::support::journaled::{all, left, options_of, server, wait};
 use super::support::saving::{NOW, ROOT, contents};
 use super::support::{Rows, tables};
 use reverie_core::checkpoint::{
-    CancellableDisk, Disk, RetentionPolicy, Store, cancellable, list, verify as verify_checkpoint,
+    CancellableDisk, Disk, DiskLock, RetentionPolicy, Store, cancellable, list, verify as verify_checkpoint,
 };
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::error::Error;
 use reverie_core::journal::{Journal, JournalEnd, Loss, Saver, SyncPolicy, repair, verify};
+use reverie_core::table::TableJournal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -160,7 +161,7 @@ fn lock() -> PathBuf {
 }
 
 /// A reader of the folder, which ends when callers have waited so long; what `then` makes is kept from then on.
-fn is_read(disk: &FakeDisk, until: Duration, then: impl Fn(&FakeDisk) -> Option<Box<dyn Send>> + Send + 'static) {
+fn is_read(disk: &FakeDisk, until: Duration, then: impl Fn(&FakeDisk) -> Option<Box<dyn DiskLock>> + Send + 'static) {
     let mut reader = Some(disk.lock_to_read(&lock()).unwrap().expect("no server is there"));
     let (theirs, mut kept) = (disk.clone(), None);
     disk.on_wait(move |waited| {
@@ -335,4 +336,63 @@ fn damage_after_commits_that_are_there_is_damage_though_older_files_were_removed
     disk.edit(&Path::new(ROOT).join(format!("{from:010}.segment")), |bytes| bytes[40] ^= 1);
     let found = verify(&disk, Path::new(ROOT));
     assert!(matches!(found, Err(Error::DamagedFile { .. })), "{found:?}");
+}
+
+#[test]
+fn a_journal_whose_lock_was_removed_reports_nothing_more_as_durable_and_a_second_server_loses_nothing_that_was() {
+    for syncs in [SyncPolicy::Always, SyncPolicy::Os] {
+        let mut first = server(options_of(syncs));
+        wait(first.insert("rows", 1.0)).unwrap();
+        wait(first.journal.durable(true)).unwrap();
+        first.disk.remove_lock(&lock());
+        let second = saver(&first.disk, all());
+        second.recover(false, true, |_| ()).unwrap().expect("a checkpoint");
+        second.begin_journal(options_of(SyncPolicy::Always)).unwrap();
+        let inserted = wait(first.insert("rows", 2.0));
+        let refused = wait(first.journal.durable(true)).unwrap_err();
+        let text = refused.to_string();
+        assert!(matches!(refused, Error::Storage { .. }) && text.contains("/lock: "), "{text}");
+        assert!(text.contains("another server may have started"), "{text}");
+        assert!(syncs == SyncPolicy::Os || inserted.is_err(), "it waits for the disk");
+        assert!(first.journal.check().is_err(), "the journal has stopped");
+        assert!(first.journal.save().is_err() && first.journal.stop().is_err());
+        drop(first.store);
+        assert!(!is_free(&first.disk), "the second server has the folder");
+        second.end_journal().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_without_anything_to_sync_takes_no_checkpoint_once_its_lock_was_removed() {
+    let first = server(options_of(SyncPolicy::Os));
+    first.disk.remove_lock(&lock());
+    assert!(first.journal.save().is_err());
+    assert!(wait(first.journal.durable(true)).is_err() || first.journal.stop().is_err());
+}
+
+#[test]
+fn a_journal_whose_open_segment_was_removed_reports_nothing_more_as_durable() {
+    let mut first = server(options_of(SyncPolicy::Os));
+    wait(first.insert("rows", 1.0)).unwrap();
+    first.disk.delete(&Path::new(ROOT).join("0000000001.segment"));
+    wait(first.insert("rows", 2.0)).unwrap();
+    let text = wait(first.journal.durable(true)).unwrap_err().to_string();
+    assert!(text.contains("0000000001.segment: the file was removed"), "{text}");
+    assert!(first.journal.stop().is_err());
+}
+
+#[test]
+fn a_server_without_a_journal_locks_its_folder_again_if_the_lock_was_removed_and_no_other_server_came() {
+    let (disk, (made, _)) = (FakeDisk::default(), tables(all()));
+    let one = || RetentionPolicy { count: 1, max_age: None };
+    let of = |disk: &FakeDisk| Store::new(Arc::new(disk.clone()), PathBuf::from(ROOT), one()).unwrap();
+    let store = of(&disk);
+    store.save(&made, NOW).unwrap();
+    disk.remove_lock(&lock());
+    assert!(is_free(&disk));
+    store.save(&made, NOW).unwrap();
+    assert!(!is_free(&disk));
+    disk.remove_lock(&lock());
+    of(&disk).save(&made, NOW).unwrap();
+    assert!(store.save(&made, NOW).is_err(), "another server took a checkpoint");
 }

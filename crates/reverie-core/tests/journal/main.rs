@@ -7,6 +7,7 @@ mod consumed;
 mod crash;
 mod ended;
 mod folder;
+mod headless;
 mod starts;
 mod waiting;
 mod withdrawn;

@@ -353,7 +353,7 @@ fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_no
     server.journal.stop().unwrap();
     let written = left(&server.disk);
     let written: BTreeSet<&str> = written[0].lines().skip(1).collect();
-    let (mut whole, mut lossy, mut refused) = (0, 0, 0);
+    let (mut whole, mut lossy) = (0, 0);
     for (path, bytes) in server.disk.files() {
         for at in (0..bytes.len()).step_by(7) {
             let disk = server.disk.copy();
@@ -362,8 +362,7 @@ fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_no
             let any: Arc<dyn Disk> = Arc::new(disk.clone());
             let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
             match repair(&any, Path::new(ROOT), PathBuf::from("/repaired"), &clock, |_| {}, NOW) {
-                Err(Error::DamagedFile { .. }) => refused += 1,
-                Err(other) => panic!("{path:?} {at}: {other}"),
+                Err(error) => panic!("{path:?} {at}: {error}"),
                 Ok(RepairOutcome { losses, .. }) => {
                     let (tables, _) = tables(all());
                     let found =
@@ -381,6 +380,6 @@ fn a_repair_keeps_only_what_was_written_wherever_a_bit_is_flipped_and_changes_no
             assert_eq!(after, before, "{path:?} {at}");
         }
     }
-    // The only manifest is that of the beginning: without it nothing can be read.
-    assert!(whole > 0 && lossy > 15 && refused > 7, "{whole} whole, {lossy} lossy, {refused} refused");
+    // The only manifest is that of the beginning: without it the journal is read from its first commit.
+    assert!(whole > 0 && lossy > 15, "{whole} whole, {lossy} lossy");
 }

@@ -1,6 +1,6 @@
 //! A file system that stops where a test chooses, and what may be left of it then.
 
-use reverie_core::checkpoint::{Disk, Input, Output};
+use reverie_core::checkpoint::{Disk, DiskLock, Input, Output};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -28,6 +28,8 @@ struct State {
     /// The names as they were when their folder was synced last.
     synced: BTreeMap<PathBuf, Shared>,
     locked: HashSet<PathBuf>,
+    /// The number of times that the file of a lock was removed.
+    removals: BTreeMap<PathBuf, u64>,
     /// The number of readers that share the lock of a file.
     read_locks: BTreeMap<PathBuf, u64>,
     /// The time for which callers have waited, in all.
@@ -270,6 +272,13 @@ impl FakeDisk {
         edit(&mut self.state().names[path].lock().unwrap().bytes);
     }
 
+    /// Another program removes the file of a lock: the next one to lock it has another file.
+    pub fn remove_lock(&self, path: &Path) {
+        let mut state = self.state();
+        state.locked.remove(path);
+        *state.removals.entry(path.to_owned()).or_default() += 1;
+    }
+
     pub fn delete(&self, path: &Path) {
         let mut state = self.state();
         state.names.remove(path);
@@ -298,6 +307,23 @@ struct Lock {
     path: PathBuf,
     /// True if readers share the lock.
     reads: bool,
+    /// The number of times that the file was removed before.
+    removals: u64,
+}
+
+impl DiskLock for Lock {
+    fn check(&self) -> io::Result<()> {
+        match self.is_there(&self.disk.state()) {
+            true => Ok(()),
+            false => Err(ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl Lock {
+    fn is_there(&self, state: &State) -> bool {
+        state.removals.get(&self.path).copied().unwrap_or(0) == self.removals
+    }
 }
 
 struct Open {
@@ -382,20 +408,24 @@ impl Disk for FakeDisk {
         Ok(())
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let mut state = self.operation()?;
         let free = !state.read_locks.contains_key(path) && state.locked.insert(path.to_owned());
-        let lock = || Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: false }) as Box<dyn Send>;
+        let removals = state.removals.get(path).copied().unwrap_or(0);
+        let lock = || -> Box<dyn DiskLock> {
+            Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: false, removals })
+        };
         Ok(free.then(lock))
     }
 
-    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock_to_read(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let mut state = self.operation()?;
         if state.locked.contains(path) {
             return Ok(None);
         }
         *state.read_locks.entry(path.to_owned()).or_default() += 1;
-        Ok(Some(Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: true })))
+        let removals = state.removals.get(path).copied().unwrap_or(0);
+        Ok(Some(Box::new(Lock { disk: self.clone(), path: path.to_owned(), reads: true, removals })))
     }
 
     fn wait(&self, time: Duration) -> io::Result<()> {
@@ -420,7 +450,7 @@ impl Drop for Lock {
             if *left == 0 {
                 state.read_locks.remove(&self.path);
             }
-        } else {
+        } else if self.is_there(&state) {
             state.locked.remove(&self.path);
         }
     }
@@ -457,6 +487,10 @@ impl Output for Open {
     fn duplicate(&self) -> io::Result<Box<dyn Output>> {
         drop(self.disk.operation()?);
         Ok(Box::new(Open { disk: self.disk.clone(), data: self.data.clone() }))
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(self.disk.state().names.values().any(|data| Arc::ptr_eq(data, &self.data)))
     }
 }
 

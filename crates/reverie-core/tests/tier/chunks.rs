@@ -249,11 +249,12 @@ fn a_saved_chunk_is_the_same_wherever_it_is() {
 fn a_folder_has_one_server_and_its_old_files_are_removed() {
     let folder = Temporary::new();
     std::fs::create_dir_all(&folder.0).unwrap();
-    std::fs::write(folder.0.join("00000007.chunks"), b"left by a process that was killed").unwrap();
-    std::fs::write(folder.0.join("other"), b"not ours").unwrap();
+    std::fs::write(folder.0.join("12-00000007.chunks"), b"left by a process that was killed").unwrap();
+    let others = ["other", "notes.chunks", "00000007.chunks", "1-2.chunks", "a-00000007.chunks", "-00000007.chunks"];
+    others.iter().for_each(|name| std::fs::write(folder.0.join(name), b"not ours").unwrap());
     let meter = meter(options(&folder, 1 << 20));
-    assert_eq!(folder.files(), Vec::<String>::new());
-    assert!(folder.0.join("other").exists());
+    assert!(!folder.0.join("12-00000007.chunks").exists());
+    others.iter().for_each(|name| assert!(folder.0.join(name).exists(), "{name} is no server's"));
     let second = Arc::new(Meter::new()).set_tier(options(&folder, 1 << 20), Arc::new(LocalFileSystem)).unwrap_err();
     assert!(matches!(&second, Error::Storage { reason, .. } if reason.contains("another server")), "{second}");
     drop(meter);

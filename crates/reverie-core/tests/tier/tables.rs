@@ -219,7 +219,7 @@ impl Disk for Shared {
         LocalFileSystem.sync_folder(folder)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn reverie_core::checkpoint::DiskLock>>> {
         LocalFileSystem.lock(path)
     }
 }

@@ -4,7 +4,7 @@
 //! no head, and are removed when a server starts with the folder.
 
 use super::ledger::{Ledger, UnusedFile, lock_unpoisoned};
-use crate::disk::{Disk, Input, Output, damaged, read_error, storage};
+use crate::disk::{Disk, DiskLock, Input, Output, damaged, read_error, storage};
 use crate::error::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,14 @@ pub(super) struct Files {
     left: Vec<(PathBuf, u64)>,
     ledger: Arc<Ledger>,
     /// `None` once they are closed.
-    lock: Option<Box<dyn Send>>,
+    lock: Option<Box<dyn DiskLock>>,
+}
+
+/// True for a name that a server gives its files: `PROCESS-NUMBER.chunks`, of which the number has 8 digits or more.
+fn is_of_a_server(name: &str) -> bool {
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_suffix(SUFFIX).and_then(|stem| stem.split_once('-'));
+    parts.is_some_and(|(process, number)| is_number(process) && is_number(number) && number.len() >= 8)
 }
 
 impl Files {
@@ -157,7 +164,7 @@ impl Files {
             return Err(Error::Storage { path, action: "use".into(), reason });
         };
         for name in disk.list(folder).map_err(storage("list", folder))? {
-            if name.ends_with(SUFFIX) {
+            if is_of_a_server(&name) {
                 let path = folder.join(name);
                 disk.remove(&path).map_err(storage("remove", &path))?;
             }
