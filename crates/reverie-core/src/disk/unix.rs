@@ -22,13 +22,12 @@ pub(super) fn read_exact_at(file: &File, offset: u64, into: &mut [u8]) -> io::Re
     file.read_exact_at(into, offset)
 }
 
-<<<<<<< HEAD
 /// True if the process may have no more open files.
 pub(super) fn is_open_file_limit(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error())
-=======
+}
+
 /// False if the file was removed while it is open.
 pub(super) fn has_name(of: &Metadata) -> bool {
     of.nlink() > 0
->>>>>>> mend-z
 }
