@@ -188,7 +188,7 @@ def test_a_journal_without_its_checkpoint_is_refused_by_every_start_and_repaired
     segments = {path.name: path.read_bytes() for path in folder.glob("*.segment")}
     for options in ({"journal": Journal(folder)}, {"checkpointer": DefaultCheckpointer(folder)}):
         with pytest.raises(ValueError, match="commits of a journal, from number 1 on, and no checkpoint"):
-            Server([table], listen=False, **options)
+            Server([table.replace()], listen=False, **options)
     verified = run("verify", folder)
     assert verified.exit_code == 2
     assert "commits of a journal" in verified.output

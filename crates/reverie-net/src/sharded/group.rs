@@ -89,8 +89,9 @@ impl Sharded {
         let grants = group.options.limiter.is_some() && group.options.among.0 == 0;
         let group = Arc::new(group);
         if grants {
-            let known = regrant::seen(&group);
-            runtime.spawn(regrant::keep_granting(Arc::downgrade(&group), known));
+            let of = Arc::downgrade(&group);
+            let tables = move || of.upgrade().map(|group| group.open_tables().values().map(Arc::clone).collect());
+            regrant::keep_granting(&group.members, runtime, tables);
         }
         Ok(Arc::new(Self(group)))
     }
