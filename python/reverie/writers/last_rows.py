@@ -20,7 +20,8 @@ def last_rows(obs: Any, found: npt.NDArray[np.object_], terminated: Any, truncat
 
     Raises:
         ValueError: for another number of objects, and for None where an episode ended.
-        SignatureError: for an observation with other parts than `obs`.
+        SignatureError: for an observation with other parts or shapes than `obs`, and for numbers that the dtypes of
+            `obs` do not have, such as fractions among integers.
     """
     ended = np.logical_or(terminated, truncated)
     if found.shape != ended.shape:
@@ -37,7 +38,15 @@ def last_rows(obs: Any, found: npt.NDArray[np.object_], terminated: Any, truncat
         for path, column, part in zip(structure.paths, columns, parts, strict=True):
             if np.shape(part) != column.shape[1:]:
                 shape, want = list(np.shape(part)), str(list(column.shape[1:]))
-                where = f"final_obs[{env}]" + (f", part '{path}'" if path else "")
-                raise SignatureError(f"{where}: got the shape {shape}, want {want}", got=str(shape), want=want)
+                raise SignatureError(
+                    f"{_named(env, path)}: got the shape {shape}, want {want}", got=str(shape), want=want
+                )
             column[env] = part
+            if column.dtype.kind != "f" and not np.array_equal(column[env], part):
+                got, want = str(np.asarray(part).dtype), str(column.dtype)
+                raise SignatureError(f"{_named(env, path)}: got {got}, want {want} as in obs", got=got, want=want)
     return structure.unflatten(columns)
+
+
+def _named(env: int, path: str) -> str:
+    return f"final_obs[{env}]" + (f", part '{path}'" if path else "")

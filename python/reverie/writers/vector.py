@@ -93,8 +93,9 @@ class VectorWriter(WriterContext, Generic[Each]):
             data: a nest of arrays `[num_envs, ...]`; no leaf is None.
             ended: bool `[num_envs]`, true where the environment's episode ends with this step. None: no episode ends.
             where: bool `[num_envs]`, true where the environment has a step. Other rows are ignored, and their episodes
-                do not change. None: all have a step. With autoreset "next_step" the row after an end is ignored in
-                any case.
+                do not change. None: all have a step. With autoreset "next_step" the row of the next call after an end
+                counts as the reset, also where this is False; for environments that do not all step in each call, mask
+                resets, too, and give no mode.
 
         Returns:
             bool `[num_envs]`, true where an item was completed and sent.
@@ -148,7 +149,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             sent[env] = writer._num_sent > before
             self._order.extend([env] * (writer._num_sent - before))
         if self._autoreset == "next_step":
-            self._resets = ends
+            self._resets = ends.copy()
         self._forget_inserted()
         for env in np.flatnonzero(here).tolist():
             failures.catch(env, self._writers[env]._writer._make_room)

@@ -6,6 +6,7 @@ import pytest
 
 import reverie
 from reverie import Table, rate_limiters, selectors
+from reverie.writers.last_rows import last_rows
 
 
 def fifo(name="t", **options):
@@ -138,6 +139,16 @@ def test_final_observations_may_be_an_array_of_objects_as_gymnasium_gives_them(c
     ):
         with pytest.raises(ValueError, match=text):
             append(ended, final_obs=wrong)
+
+
+@pytest.mark.parametrize("wrong", [np.array([0.5, 1]), np.array([300, 1]), np.array([-1, 1])])
+def test_final_observations_that_the_dtype_of_obs_does_not_have_are_refused(wrong):
+    obs, found = np.ones((2, 2), np.uint8), np.full(2, None)
+    found[1] = np.array([9, 8])  # a Discrete space has int64
+    assert last_rows(obs, found, [False, True], [False, False]).tolist() == [[1, 1], [9, 8]]
+    found[1] = wrong
+    with pytest.raises(reverie.SignatureError, match=rf"final_obs\[1\]: got {wrong.dtype}, want uint8 as in obs"):
+        last_rows(obs, found, [False, False], [False, True])
 
 
 @pytest.mark.one_table_only("its table deletes sampled items: shards refuse it")

@@ -95,6 +95,20 @@ def test_under_next_step_autoreset_the_row_after_an_end_is_no_step(client):
     assert items(client, "t") == [*first, *second]
 
 
+def test_masks_belong_to_the_caller_and_may_be_used_again(client):
+    ended = np.zeros(2, bool)
+    with client.episode_writer("t", num_envs=2, autoreset="next_step") as writer:
+        for number, ends in enumerate([(True, False), (False, True), (False, False), (False, False)]):
+            ended[:] = ends
+            writer.append({"x": np.array([[0, number], [1, number]])}, ended=ended)
+        ended[:] = True
+        ended.flags.writeable = False
+        writer.append({"x": np.array([[0, 4], [1, 4]])}, ended=ended)
+        writer.end_episodes(timeout=200)
+        assert ended.all()
+    assert items(client, "t") == [(0, [0]), (0, [2, 3, 4]), (1, [0, 1]), (1, [3, 4])]
+
+
 @pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
 def test_under_other_autoreset_every_row_is_a_step(client, autoreset):
     with client.episode_writer("t", num_envs=1, autoreset=autoreset) as writer:
@@ -123,8 +137,8 @@ def test_a_flush_waits_until_so_many_items_of_all_environments_remain(client):
     writer = client.episode_writer("q", num_envs=3, autoreset="disabled")
     for _ in range(2):
         writer.append({"x": np.zeros(3)}, ended=np.ones(3, bool))
-    assert (writer.num_sent, writer.num_in_flight, writer.num_dropped) == (6, 5, 0)
     writer.flush(5, timeout=200)
+    assert (writer.num_sent, writer.num_in_flight, writer.num_dropped) == (6, 5, 0)
     for remain in (4, 0):
         with pytest.raises(reverie.DeadlineExceededError):
             writer.flush(remain, timeout=0.01)
