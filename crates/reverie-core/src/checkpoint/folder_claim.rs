@@ -61,7 +61,7 @@ impl FolderClaim {
     /// `Storage` if another server has it, or has taken a checkpoint there that this one does not know.
     pub(super) fn save(&mut self, disk: &dyn Disk, root: &Path) -> Result<FolderContents> {
         // If the file was removed, another server may have come and gone: what that left is found below.
-        self.lock.take_if(|lock| lock.check().is_err());
+        self.lock.take_if(|lock| lock.check().is_err_and(|error| error.kind() == ErrorKind::NotFound));
         self.take(disk, root, SAVE, "give each server a folder of its own")?;
         let found = scan(disk, root)?;
         if newest(&found) > self.newest {

@@ -47,12 +47,15 @@ pub(crate) struct UnsyncedFiles {
     pub(crate) end: (u64, u64),
 }
 
-/// The error of a journal whose folder another program has changed.
+/// The error of a journal whose folder another program has changed, or which cannot find out whether one has.
 fn not_kept(path: &Path, error: &io::Error) -> Error {
-    let reason = format!(
-        "{error} while the server ran; another server may have started in the folder, and what this one wrote since \
-         may be lost. Let no other program change the folder, and start the server again"
-    );
+    let reason = match error.kind() {
+        ErrorKind::NotFound => format!(
+            "{error} while the server ran; another server may have started in the folder, and what this one wrote \
+             since may be lost. Let no other program change the folder, and start the server again"
+        ),
+        _ => format!("{error}; so that the folder may have been given to another server. Start the server again"),
+    };
     Error::Storage { path: path.display().to_string(), action: "keep".into(), reason }
 }
 
@@ -280,5 +283,17 @@ impl Segments {
     /// Bytes written since the last call.
     pub(crate) fn take_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lock_that_is_missing_is_reported_as_that_of_another_server() {
+        let text = |kind: ErrorKind| not_kept(Path::new("lock"), &io::Error::from(kind)).to_string();
+        assert!(text(ErrorKind::NotFound).contains("another server may have started in the folder"));
+        assert!(!text(ErrorKind::PermissionDenied).contains("Let no other program change the folder"));
     }
 }
