@@ -122,7 +122,18 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
 
 @pytest.mark.long
 def test_a_sweep_trains_every_seed_and_prints_a_summary(reverie, tmp_path):
-    command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "1-2", "--no-tensorboard", *SHORT]
+    command = [
+        "train",
+        "dqn",
+        "--env",
+        "CartPole-v1",
+        "--seeds",
+        "1-2",
+        "--no-tensorboard",
+        *SHORT,
+        "--set",
+        "epsilon_steps=100",
+    ]
     result = reverie(*command, "--jobs", 2, "--json")
     assert result.exit_code == 1, result.stderr
     (line,) = result.stdout.splitlines()
