@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -150,7 +151,7 @@ class VectorWriter(WriterContext, Generic[Each]):
             self._order.extend([env] * (writer._num_sent - before))
         if self._autoreset == "next_step":
             self._resets = ends.copy()
-        self._forget_inserted()
+        self._forget_inserted(failures)
         for env in np.flatnonzero(here).tolist():
             failures.catch(env, self._writers[env]._writer._make_room)
             if failures.end_waits:
@@ -203,12 +204,20 @@ class VectorWriter(WriterContext, Generic[Each]):
             left = None if until is None else max(0.0, until - time.monotonic())
             self._writers[0].flush(latest[0], timeout=left, durable=True)
 
-    def _forget_inserted(self) -> None:
-        """Keep the order of items in flight only, from time to time."""
-        if len(self._order) > self._most:
-            kept = self.num_in_flight
-            self._order = deque(list(self._order)[max(0, len(self._order) - kept) :])
-            self._most = max(MANY, 2 * kept)
+    def _forget_inserted(self, failures: _Failures) -> None:
+        """Keep the order of items in flight only, from time to time. Errors of items go to `failures`."""
+        if len(self._order) <= self._most:
+            return
+        counts = list[int]()
+
+        def count(writer: SequenceWriter | EpisodeWriter) -> None:
+            counts.append(writer.num_in_flight)
+
+        for env, writer in enumerate(self._writers):
+            failures.catch(env, functools.partial(count, writer))
+        kept = sum(counts)
+        self._order = deque(list(self._order)[max(0, len(self._order) - kept) :])
+        self._most = max(MANY, 2 * kept)
 
     def close(self) -> None:
         """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""

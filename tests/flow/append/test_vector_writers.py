@@ -150,6 +150,20 @@ def test_a_flush_waits_until_so_many_items_of_all_environments_remain(client):
         writer.flush(-1)
 
 
+def test_an_error_of_an_item_that_comes_up_while_the_order_is_shortened_reports_that_the_step_was_written(monkeypatch):
+    monkeypatch.setattr(vector, "MANY", 0)
+    writer, _ = of_many([None])
+    writer._most = 0
+
+    def failing(one):
+        raise reverie.UnavailableError("gone")
+
+    monkeypatch.setattr(OfOne, "num_in_flight", property(failing), raising=False)
+    with pytest.raises(reverie.UnavailableError) as raised:
+        writer.append({"x": np.zeros(1)}, ended=np.ones(1, bool))
+    assert raised.value.step_written
+
+
 def test_steps_that_are_in_no_item_are_counted_over_all_environments(client, caplog):
     writer = client.sequence_writer("t", 3, 3, num_envs=2, tail="drop", autoreset="disabled")
     for number in range(4):
